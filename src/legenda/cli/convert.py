@@ -26,6 +26,8 @@ class Options:
     """Write half precision, which halves the size."""
     sizes: Path | None = None
     """COCO annotations, or a folder of them, with the size of every image, for boxes in pixels such as cocobu_box."""
+    ids: Path | None = None
+    """A list of the images to write, instead of all: COCO's image_info_test2014.json, a JSON list, or a line each."""
     extractor: str | None = None
     """The name of the extractor of the features, where the files do not hold it; runs keep it."""
 
@@ -43,7 +45,15 @@ def run(arguments: Sequence[str]) -> None:
     *sources, out = options.paths
     dtype = "float16" if options.float16 else "float32"
     with locked(out), progress_bar(f"converting to {out}") as update:
-        report = convert(sources, out, dtype=dtype, sizes=options.sizes, extractor=options.extractor, progress=update)
+        report = convert(
+            sources,
+            out,
+            dtype=dtype,
+            sizes=options.sizes,
+            extractor=options.extractor,
+            ids=options.ids,
+            progress=update,
+        )
     boxes = "with boxes" if report.has_boxes else "without boxes"
     print(
         f"{out}: {report.images} images, {report.regions} regions of width {report.feature_dim} in {dtype}, {boxes}, "

@@ -337,6 +337,31 @@ def _listed(file: Path, captions_of: Mapping[str, str], names: Mapping[str, str]
             yield tuple(part for word in words for part in (word, PurePosixPath(word).stem))
 
 
+def read_image_list(path: Path) -> list[tuple[str, str]]:
+    """Return ids and file names, "" where there is none, of the images in COCO's annotations or another list.
+
+    A list is JSON, or text with an id or a file name a line. Raise DataError, naming file and entry, for another file.
+    """
+    hint = "give COCO's image_info_*.json, a JSON list of ids or a text file with one a line"
+    if Path(path.stem if path.suffix == ".gz" else path.name).suffix != ".json":
+        return [(PurePosixPath(line).stem, line) for line in map(str.strip, read_text(path, hint).splitlines()) if line]
+    content = read_json(path, hint)
+    entries = get_field(content, "images", list, str(path), hint) if isinstance(content, Mapping) else content
+    if not isinstance(entries, list) or not entries:
+        raise DataError(f"{path} lists no images; {hint}")
+    images = []
+    for number, entry in enumerate(entries):
+        where = f"image {number} of {path}"
+        if isinstance(entry, Mapping):
+            file = entry.get("file_name", entry.get("filename", ""))
+            images.append((str(get_field(entry, "id", int | str, where, hint)), file if isinstance(file, str) else ""))
+        elif isinstance(entry, int | str) and not isinstance(entry, bool):
+            images.append((str(entry), ""))
+        else:
+            raise DataError(f"{where} is no id; {hint}")
+    return images
+
+
 def coco_id(name: str) -> int | None:
     """Return the id of a COCO image, given its id or file name without suffix as text; None for other names."""
     match = COCO_NAME.fullmatch(name)

@@ -12,6 +12,7 @@ import numpy as np
 from legenda.compute import SearchOptions
 from legenda.data.captions import CaptionDataset, DataModule
 from legenda.models import Captioner, create_model
+from legenda.regions import Regions
 from legenda.run_folder import VOCABULARY
 from legenda.tasks.base import Objective, Task, check_boxes, set_vocabulary
 from legenda.tasks.caption_objectives import CrossEntropy
@@ -35,7 +36,9 @@ class Captioning(Task):
         data = self.data
         vocabulary = data.vocabulary if init_from is None else Vocabulary.load(init_from / VOCABULARY)
         captioner = create_model(model, **options, vocab_size=len(vocabulary), feature_dim=data.feature_dim)
-        check_boxes(captioner, data.has_boxes, data.train.source)
+        unboxed = Regions(data.train.read(np.arange(1)).features)
+        is_grid = captioner.encoder.with_default_boxes(unboxed).boxes is not None
+        check_boxes(captioner, data.has_boxes or is_grid, data.train.source)
         set_vocabulary(captioner, vocabulary)
         return captioner
 

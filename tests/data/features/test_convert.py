@@ -55,6 +55,32 @@ def test_parts_are_joined_in_their_order(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("info.json", '{"images": [{"id": 30, "file_name": "COCO_test2014_000000000030.jpg"}, {"id": 9}]}'),
+        ("ids.json", '[30, "9"]'),
+        ("ids.txt", "COCO_test2014_000000000030.jpg\n\n9\n"),
+    ],
+)
+def test_a_list_selects_images_by_id_or_file(tmp_path, name, content):
+    source = make(tmp_path / "a.safetensors", ("COCO_test2014_000000000030", "25", "9"))
+    (tmp_path / name).write_text(content)
+    report = convert([source], tmp_path / "some.safetensors", ids=tmp_path / name)
+    some = open_features(tmp_path / "some.safetensors")
+    assert some.ids == ("COCO_test2014_000000000030", "9")
+    assert report.images == 2
+    np.testing.assert_array_equal(some.read(["9"]).features, open_features(source).read(["9"]).features)
+
+
+@pytest.mark.parametrize("content", ['{"annotations": []}', "[true]", "[9, 4]", "[]"])
+def test_a_list_of_no_images_or_of_missing_ones_is_refused(tmp_path, content):
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(DataError, match=r"a\.json"):
+        convert([make(tmp_path / "a.safetensors")], tmp_path / "b.safetensors", ids=tmp_path / "a.json")
+    assert not (tmp_path / "b.safetensors").exists()
+
+
+@pytest.mark.parametrize(
     ("second", "message"),
     [
         ({"ids": ("7",), "extractor": "other-1"}, "made by the extractor own-1, but .* by other-1"),

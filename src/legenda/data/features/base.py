@@ -96,10 +96,11 @@ class FeatureStore(ABC):
             raise DataError(f"{self.path} has {len(self)} images; ask for positions from 0 to {len(self) - 1} only")
         return positions
 
-    def images(self) -> Iterator[Image]:
-        """Yield every image without padding; raise DataError naming the first faulty one."""
-        for first in range(0, len(self), _BATCH):
-            positions = range(first, min(first + _BATCH, len(self)))
+    def images(self, chosen: Sequence[int] | None = None) -> Iterator[Image]:
+        """Yield every image, or those at the chosen positions, without padding; raise DataError for a faulty one."""
+        chosen = range(len(self)) if chosen is None else chosen
+        for first in range(0, len(chosen), _BATCH):
+            positions = chosen[first : first + _BATCH]
             arrays = self.read(positions)
             for row, (position, mask) in enumerate(zip(positions, arrays.mask, strict=True)):
                 boxes = None if arrays.boxes is None else arrays.boxes[row][mask]

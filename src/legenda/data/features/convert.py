@@ -13,7 +13,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from legenda.data.annotations import read_image_list
 from legenda.data.features.base import UNNAMED, FeatureStore, Image
+from legenda.data.features.concat import ImageIndex
 from legenda.data.features.identity import extractor_name, is_same_extractor
 from legenda.data.features.packed import checked_images, write_store
 from legenda.data.features.readers import NOTE, WRITTEN_BY_LEGENDA, dataset_name, open_features
@@ -49,6 +51,7 @@ def convert(
     dtype: Dtype = "float32",
     sizes: Path | None = None,
     extractor: str | None = None,
+    ids: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> ConversionReport:
     """Write the images of all sources, in order, to one store, atomically, and read it back.
@@ -56,9 +59,11 @@ def convert(
     out: `.safetensors`, `.hdf5` (or `.h5`), or a folder of .npz files, by its suffix; a folder has none.
     sizes: COCO's annotations, for boxes in pixels of images whose size is not in the source.
     extractor: the name of what made the features, where the sources have none.
+    ids: a list of the images to write, as `read_image_list` takes it; by default all are written.
     progress: called with the number of images written and of all.
-    Raises DataError where sources were made by different extractors, share an image, differ in width or in having
-    boxes, or hold what cannot be read, and where what was written is not what was read.
+    Raises DataError where an image of the list is in no source, where sources were made by different extractors, share
+    an image, differ in width or in having boxes, or hold what cannot be read, and where what was written is not what
+    was read.
     """
     out, start = Path(out), time.monotonic()
     if not sources:
@@ -67,10 +72,11 @@ def convert(
     name = _common_extractor(stores, extractor)
     check_output(out, [store.path for store in stores])
     digest = _Digest(dtype)
-    total = sum(map(len, stores))
+    chosen = _find(ids, stores)
+    total = sum(map(len, stores if chosen is None else chosen))
 
     def images() -> Iterator[Image]:
-        for done, (image, features, boxes) in enumerate(_each(stores, out), start=1):
+        for done, (image, features, boxes) in enumerate(_each(stores, out, chosen), start=1):
             digest.add(image, features, boxes)
             yield image, features, boxes
             if progress is not None:
@@ -131,11 +137,32 @@ def _common_extractor(stores: Sequence[FeatureStore], given: str | None) -> str:
     return first.extractor if given is None or given == name else given
 
 
-def _each(stores: Sequence[FeatureStore], out: Path) -> Iterator[Image]:
-    """Yield every image of every store, without padding; raise DataError for an image of two stores."""
+def _find(ids: Path | None, stores: Sequence[FeatureStore]) -> list[list[int]] | None:
+    """Return the positions in each store of the listed images, in the order of the list; None without a list."""
+    if ids is None:
+        return None
+    index, chosen, missing = ImageIndex(stores), [list[int]() for _ in stores], list[str]()
+    for image, file in dict.fromkeys(read_image_list(ids)):
+        entry = index.find(image, file)
+        if entry is None:
+            missing.append(image)
+        else:
+            chosen[entry[0]].append(entry[1])
+    if missing:
+        raise DataError(
+            f"{ids} lists {len(missing)} images that no store holds, such as {missing[0]}; extract them first"
+        )
+    return chosen
+
+
+def _each(stores: Sequence[FeatureStore], out: Path, chosen: Sequence[list[int]] | None = None) -> Iterator[Image]:
+    """Yield the images of every store, without padding; raise DataError for an image of two stores.
+
+    chosen: positions in each store; None for all.
+    """
     paths: dict[str, Path] = {}
-    for store in stores:
-        for image, features, boxes in store.images():
+    for number, store in enumerate(stores):
+        for image, features, boxes in store.images(None if chosen is None else chosen[number]):
             if paths.setdefault(image, store.path) != store.path:
                 raise DataError(f"{out} is not written: image '{image}' is in {paths[image]} and in {store.path}")
             yield image, features, boxes
