@@ -271,7 +271,7 @@ class Pipeline:
                 options,
                 self.vocabulary,
                 num_captions=count,
-                names=names,
+                names=[Path(name).name for name in names],  # samples do not depend on the folder
                 need_attention=need_attention,
             )
 
