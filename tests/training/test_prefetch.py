@@ -5,8 +5,12 @@ import threading
 import numpy as np
 import pytest
 import torch
+from small_runs import TRAINING, run
+from two_stages import SECOND
 
 from legenda.errors import LegendaError
+from legenda.tasks.rewards import Rewards
+from legenda.training import stage as stage_module
 from legenda.training.prefetch import Prefetcher
 
 CPU = torch.device("cpu")
@@ -53,3 +57,23 @@ def test_an_error_is_raised_where_its_batch_is_taken():
     assert reader.next(np.array([3]))["features"].tolist() == [3]
     with pytest.raises(LegendaError, match="image 2 are damaged"):
         reader.next(np.array([1, 2]))
+
+
+def test_the_threads_of_every_stage_end_with_it(tmp_path, monkeypatch):
+    opened = []
+
+    class Recorded(Prefetcher):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            opened.append(self)
+
+    rewards, create = [], Rewards.from_config
+    monkeypatch.setattr(stage_module, "Prefetcher", Recorded)
+    monkeypatch.setattr(Rewards, "from_config", lambda *parts: rewards.append(create(*parts)) or rewards[-1])
+    run(tmp_path, TRAINING.replace(epochs=1), fine_tuning=SECOND.replace(epochs=1))
+    assert (len(opened), len(rewards)) == (2, 1)
+    for reader in opened:
+        with pytest.raises(RuntimeError, match="after shutdown"):
+            reader.start(np.array([0]))
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        rewards[0].start(np.array([0]), torch.zeros(1, 1, 1, dtype=torch.long))

@@ -88,6 +88,10 @@ class Rewards:
         self.wait_seconds += time.monotonic() - started
         return rewards
 
+    def close(self) -> None:
+        """End the thread."""
+        self._executor.shutdown(cancel_futures=True)
+
     def _compute(self, indices: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         total = np.zeros(tokens.shape[:2])
         for weight, reward in self.terms:

@@ -81,8 +81,11 @@ class TrainingLoop:
 
     def fit(self, title: str) -> Progress:
         """Train to the end of the last stage."""
-        with self.signals.listen():
-            return self._fit(title)
+        try:
+            with self.signals.listen():
+                return self._fit(title)
+        finally:
+            self.stage.close()
 
     def _fit(self, title: str) -> Progress:
         while not self.progress.finished:
@@ -141,6 +144,7 @@ class TrainingLoop:
             with atomic_write(self.folder / STAGE_WEIGHTS.format(progress.stage)) as partial:
                 shutil.copyfile(self.folder / WEIGHTS, partial)
         load_weights(self.initial_model, self.folder / WEIGHTS)
+        self.stage.close()
         self._set_up_stage()
         self._save()
 

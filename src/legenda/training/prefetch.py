@@ -34,6 +34,10 @@ class Prefetcher:
         non_blocking = self._device.type == "cuda"
         return {name: tensor.to(self._device, non_blocking=non_blocking) for name, tensor in batch.items()}
 
+    def close(self) -> None:
+        """End the thread; batches that nobody has taken are dropped."""
+        self._executor.shutdown(cancel_futures=True)
+
     def _read_pinned(self, indices: np.ndarray) -> Batch:
         batch = self._read(indices)
         if self._device.type != "cuda":

@@ -59,6 +59,12 @@ class Stage:
         """The rewards of a self-critical stage."""
         return self.objective.rewards if isinstance(self.objective, SelfCriticalObjective) else None
 
+    def close(self) -> None:
+        """End the threads that read batches and compute rewards."""
+        self.prefetcher.close()
+        if self.rewards is not None:
+            self.rewards.close()
+
     def step(
         self,
         indices: np.ndarray,
