@@ -73,7 +73,7 @@ def test_it_is_evaluated_on_data_that_is_named(run_command, folder, run):
     assert code == 0
     assert "CIDEr-D" in out
     assert len(json.loads((run / "evaluation_val.json").read_text())["captions"]) == 2
-    for wrong, output in [("", "was imported without data"), (f"--features {folder / 'words.txt'}", "go together")]:
+    for wrong, output in [("", "imported without data"), (f"--annotations {folder / 'dataset.json'}", "--features")]:
         code, _, err = run_command(f"evaluate {run} {wrong}")
         assert code == 2
         assert output in err

@@ -105,6 +105,25 @@ def test_a_test_split_has_questions_but_no_score(vqa):
         vqa.split("dev")
 
 
+def test_a_run_answers_a_split_whose_features_it_was_not_trained_with(vqa, tmp_path, run_command):
+    train, val, test = vqa.features
+    run, server = tmp_path / "run", tmp_path / "server"
+    small = "model.dim=16 model.num_heads=2 model.num_layers=1 model.ff_dim=16 model.word_dim=8 training.epochs=1"
+    line = f"train vqa2.mcan_small --out {run} data.questions={vqa.questions} data.features=[{train},{val}] {small}"
+    assert run_command(line)[0] == 0
+    code, _, err = run_command(f"evaluate {run} --split test --submission-dir {server} --algorithm mine")
+    assert code == 2
+    assert "image '30'" in err
+    code, _, err = run_command(
+        f"evaluate {run} --split test --features {test} --submission-dir {server} --algorithm mine"
+    )
+    assert code == 0, err
+    answers = json.loads((server / "v2_OpenEnded_mscoco_test2015_mine_results.json").read_text())
+    assert [entry["question_id"] for entry in answers] == [300]
+    written = json.loads((run / "evaluation_test.json").read_text())
+    assert [Path(path).name for path in written["data"]["features"]] == ["test2015"]
+
+
 def test_vqa_takes_given_answers_and_word_vectors(vqa, tmp_path):
     (tmp_path / "answers.json").write_text(json.dumps(["", "dog", "cat"]))
     (tmp_path / "glove.txt").write_text("red 1 2 3\n")

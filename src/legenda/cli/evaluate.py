@@ -17,8 +17,8 @@ class Options(RunSearchOptions):
     """Caption a split of the run's data, score it, and write both to evaluation_SPLIT.json in the run folder or, for
     photo and USER/MODEL of Hugging Face's hub, to evaluation_NAME_SPLIT.json in the current folder.
 
-    Runs of other tasks answer, locate or translate instead and take --split, --beam-size and --stage. Where a split has
-    no reference captions or answers, its predictions are written and nothing is scored.
+    Runs of other tasks answer, locate or translate instead and take --split, --features, --beam-size and --stage. Where
+    a split has no reference captions or answers, its predictions are written and nothing is scored.
 
     Several captioners form an ensemble, which averages their probabilities for each word; the data are those of the
     first, whose folder gets evaluation_SPLIT_ensemble.json.
@@ -37,7 +37,8 @@ class Options(RunSearchOptions):
     annotations: Path | None = None
     """Annotations to use instead of the run's, in Karpathy's layout; imported models have none."""
     features: Path | None = None
-    """The features of their images."""
+    """The features of their images; or, without --annotations, of the split's images in the run's own data, as of
+    test2015, where the run was trained on the features of other images."""
     metrics: Literal["fast", "auto"] = "fast"
     """fast: metrics without Java; auto: METEOR and SPICE too, where their programs are installed."""
     submission_dir: Path | None = None
@@ -71,10 +72,18 @@ def run(arguments: Sequence[str]) -> None:
     path = evaluation_path(first.folder, split, ensemble=bool(options.others), stage=options.stage)
     path = choose_path(path, options.run, options.out)
     if not isinstance(first, CaptionerRun):
-        reject_captioner_options(first, options, ("others", "annotations", "features", "metrics", "repeats"))
+        reject_captioner_options(first, options, ("others", "annotations", "metrics", "repeats"))
         reject_captioner_options(first, options, search.settings().keys() - {"beam_size"})
-        server = {"submission_dir": options.submission_dir, "algorithm": options.algorithm}
-        found = evaluate_task(first, split, search.beam_size, progress_bar, path=path, **server)
+        found = evaluate_task(
+            first,
+            split,
+            search.beam_size,
+            progress_bar,
+            submission_dir=options.submission_dir,
+            algorithm=options.algorithm,
+            features=options.features,
+            path=path,
+        )
         print(f"{found.format_scores(split)}\n{found.examples} examples of {split}; predictions in {found.path}")
         return
     members = [load_captioner_run(folder, options).load_stage(options.stage) for folder in options.others]

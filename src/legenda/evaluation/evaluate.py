@@ -20,7 +20,7 @@ from legenda.evaluation.results import (
     evaluation_path,
     write_evaluation,
 )
-from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, describe_data
+from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, describe_data, replace_features
 from legenda.evaluation.submission import coco_splits, write_answers, write_submission
 from legenda.io import write_json
 from legenda.metrics import evaluate
@@ -96,10 +96,12 @@ def evaluate_task(
     *,
     submission_dir: Path | None = None,
     algorithm: str | None = None,
+    features: Path | None = None,
     path: Path | None = None,
 ) -> Evaluation:
     """Predict a split with a model of any task, score the predictions, and write both as `evaluate_captions` does.
 
+    features: a store of the split's images, in place of those of the training.
     submission_dir: a folder that also gets EvalAI's result file, for questions; algorithm: the name in its file name.
     """
     if submission_dir is not None and run.task.name != "vqa":
@@ -107,13 +109,13 @@ def evaluate_task(
             f"--submission-dir is for captioners and questions, but {run.folder} was trained for {run.task.name}; "
             "leave it out"
         )
-    task, examples = run.task, load_examples(run, split)
+    task, examples = run.task, load_examples(run, split, features)
     predictions = predict(run, examples, beam_size, progress_bar=progress_bar)
     path = path or evaluation_path(run.folder, split, stage=run.stage)
     settings: dict[str, Any] = {"task": task.name, "split": split, "examples": len(predictions), "beam_size": beam_size}
     settings["weights"] = [run.weights]
-    if path.parent != run.folder:
-        settings["data"] = describe_data(run.data(), path.parent)
+    if path.parent != run.folder or features is not None:
+        settings["data"] = describe_data(replace_features(run.data(), features), path.parent)
     missing_targets = getattr(examples, "missing_targets", None)
     scores = write_evaluation(
         path, settings, "predictions", predictions, lambda: {} if missing_targets else task.score(predictions, examples)

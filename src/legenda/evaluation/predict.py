@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from legenda.data.captions import CaptionDataset
 from legenda.data.features.identity import extractor_name
 from legenda.decoding import Ensemble, GenerationOutput
 from legenda.errors import ConfigError, DataError
-from legenda.evaluation.runs import CaptionerRun, Run, check_extractor
+from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, replace_features
 from legenda.extractors.familiarity import describe_unfamiliar, find_unfamiliar
 from legenda.regions import Regions
 from legenda.tasks.base import predict_split
@@ -106,9 +107,12 @@ def reject_captioner_options(run: Run, options: Any, names: Iterable[str]) -> No
     reject_options(options, names, f"is for captioners, but {run.folder} was trained for {run.task.name}; leave it out")
 
 
-def load_examples(run: Run, split: str) -> Any:
-    """Return a split of the run's data; raise LegendaError where it is empty or of another extractor."""
-    examples: Any = run.data().split(split)
+def load_examples(run: Run, split: str, features: Path | None = None) -> Any:
+    """Return a split of the run's data; raise LegendaError where it is empty or of another extractor.
+
+    features: a store of the regions of its images, in place of those of the training.
+    """
+    examples: Any = replace_features(run.data(), features).split(split)
     check_extractor(run, examples)
     if not len(examples):
         raise DataError(f"{examples.source} has no examples in the split {split!r}; choose another with --split")

@@ -222,17 +222,26 @@ def unique_run_names(folders: Sequence[Path]) -> dict[str, Path]:
 
 
 def resolve_data(run: CaptionerRun, annotations: Path | None, features: Path | None) -> Data:
-    """Return the data that the options name, or those the run was trained on.
+    """Return the data that the options name, or those the run was trained on, perhaps with other features.
 
-    Raise ConfigError where only one of `annotations` and `features` is given.
+    Raise ConfigError where `annotations` are given without `features`.
     """
-    if (annotations is None) != (features is None):
-        raise ConfigError("--annotations and --features go together; name both")
-    if annotations is None or features is None:
-        return run.data()
+    if annotations is None:
+        return replace_features(run.data(), features)
+    if features is None:
+        raise ConfigError("--annotations needs the features of its images; name them with --features")
     from legenda.data.captions import KarpathyData
 
     return KarpathyData(annotations=annotations, features=features)
+
+
+def replace_features(data: Any, features: Path | None) -> Any:
+    """Return the data with one store in place of its own, or unchanged; raise ConfigError for data without stores."""
+    if features is None:
+        return data
+    if "features" not in type(data).model_fields:
+        raise ConfigError(f"the data {data.kind!r} are read from no feature store; leave out --features")
+    return data.replace(features=features if isinstance(data.features, Path) else (features,))
 
 
 def check_extractor(run: Run, split: Any) -> None:
