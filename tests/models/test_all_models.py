@@ -271,7 +271,7 @@ def _small(name):
     return legenda.create_model(name, **{key: value for key, value in options.items() if value is not None})
 
 
-@pytest.mark.filterwarnings("ignore:std_mean")
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", BASES)
 def test_an_empty_batch_gives_empty_outputs(name):
     regions = Regions(torch.zeros(0, 4, 6), torch.zeros(0, 4, 4))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -106,8 +107,9 @@ class StdLayerNorm(nn.Module):
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
         """Return x normalized over its channels."""
         dtype, x = x.dtype, _at_least_float32(x)
-        deviation, mean = torch.std_mean(x, dim=-1, keepdim=True)
-        return (self.weight * (x - mean) / (deviation + self.eps) + self.bias).to(dtype)
+        centered = x - x.mean(dim=-1, keepdim=True)
+        deviation = torch.linalg.vector_norm(centered, dim=-1, keepdim=True) / math.sqrt(x.shape[-1] - 1)
+        return (self.weight * centered / (deviation + self.eps) + self.bias).to(dtype)
 
 
 def no_norm(dim: int) -> None:
