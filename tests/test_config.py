@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
-from legenda import LegendaError
+from legenda import ConfigError, LegendaError
 from legenda.config import Config, PositiveInt, Probability, map_paths, merge, to_json
 from legenda.registry import Registry
 
@@ -80,3 +80,13 @@ def test_paths_are_written_relative_to_a_folder():
     config = Outer(size=1, folder=Path("/data/x"))
     assert to_json(config, Path("/data/run"))["folder"] == "../x"
     assert map_paths(config, lambda path: path / "y").folder == Path("/data/x/y")
+
+
+class Data(Config):
+    folder: Path
+    features: tuple[Path, ...]
+
+
+def test_a_path_with_a_zero_byte_is_refused():
+    with pytest.raises(ConfigError, match="features holds a path with a zero byte"):
+        Data(folder=Path("a"), features=(Path("b"), Path("a\0b")))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar, cast, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from legenda.errors import ConfigError, did_you_mean
@@ -54,6 +54,15 @@ class Config(BaseModel, metaclass=_ConfigMeta):
         use_attribute_docstrings=True,
         protected_namespaces=(),
     )
+
+    @model_validator(mode="after")
+    def _check_paths(self) -> Self:
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            parts = value if isinstance(value, tuple) else (value,)
+            if any(isinstance(part, Path) and "\0" in str(part) for part in parts):
+                raise ConfigError(f"{name} holds a path with a zero byte, which no file has; correct it")
+        return self
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with fields changed."""

@@ -23,6 +23,15 @@ def escape_controls(text: object) -> str:
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", str(text))
 
 
+_HALF = 800
+"""Characters at both ends of a long message."""
+
+
+def shorten(message: str) -> str:
+    """Return a message without the middle of what it quotes from a damaged file."""
+    return message if len(message) <= 2 * _HALF else f"{message[:_HALF]} ... {message[-_HALF:]}"
+
+
 class SafeStream:
     """A text stream that escapes what is written to it, also where its encoding lacks a character."""
 

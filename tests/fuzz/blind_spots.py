@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import shutil
 from pathlib import Path
@@ -53,7 +55,7 @@ def damage_options(folder: Path, random: Random) -> str:
     places = [n for n, text in enumerate(arguments) if not text.startswith("--")]
     at = random.choice([n for n in places if not any(word in "".join(arguments[n - 1 : n + 1]) for word in _WORK)])
     key, equals, _ = arguments[at].rpartition("=")
-    value = random.choice([value for value in VALUES if len(str(value)) <= 1000])  # tyro quotes it whole
+    value = random.choice([value for value in VALUES if len(str(value)) <= 1000 and str(value).isprintable()])
     arguments[at] = key + equals + (value if isinstance(value, str) else json.dumps(value))
     path.write_text(json.dumps(arguments))
     return f"{arguments[at - 1 : at + 1]!r:.100}"
@@ -92,7 +94,8 @@ def check_names(out: str) -> str | None:
         entries = json.loads(out)
         ids = [str(entry.get("image_id", entry.get("image"))) for entry in entries]
         return None if len(set(ids)) == 3 else f"ids {ids}"
-    return None if len(out.splitlines()) in (3, 4) else f"{len(out.splitlines())} lines"
+    rows = len(list(csv.reader(io.StringIO(out)))) - 1 if out.startswith("file,") else len(out.splitlines())
+    return None if rows == 3 else f"{rows} rows"
 
 
 def blind_spots(root: Path) -> list[Subject]:

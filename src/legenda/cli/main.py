@@ -17,7 +17,7 @@ from keyword import iskeyword
 from typing import TextIO
 
 from legenda.errors import ConfigError, LegendaError, did_you_mean
-from legenda.terminal import escape_controls, safe_stdout
+from legenda.terminal import escape_controls, safe_stdout, shorten
 
 COMMANDS = {
     "demo": "caption photographs, then compare two small models with and without geometry on scenes",
@@ -82,8 +82,6 @@ def _help() -> str:
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 _PATH_ERRORS = {errno.ENAMETOOLONG, errno.ELOOP, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES}
 _NO_MEMORY = re.compile("out of memory|allocate memory|size calculation overflowed")  # of torch
-_HALF = 800
-"""Characters at both ends of a long message."""
 
 
 def exit_code(command: str, error: BaseException) -> int:
@@ -107,22 +105,17 @@ def exit_code(command: str, error: BaseException) -> int:
         print(f"legenda {command}: {error.strerror}; free some space, or set TMPDIR to another folder", file=sys.stderr)
         return 2
     if isinstance(error, OSError) and error.errno in _PATH_ERRORS and error.filename is not None:
-        name = _shorten(escape_controls(error.filename))
+        name = shorten(escape_controls(error.filename))
         print(f"legenda {command}: {name} cannot be opened ({error.strerror}); name another file", file=sys.stderr)
         return 2
     if isinstance(error, LegendaError):
-        print(f"legenda {command}: {_shorten(str(error))}", file=sys.stderr)
+        print(f"legenda {command}: {shorten(str(error))}", file=sys.stderr)
         return 2
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
         remedy = "choose smaller sizes, such as those of batches and beams, or a machine with more memory"
         print(f"legenda {command}: there is not enough memory; {remedy}", file=sys.stderr)
         return 2
     raise error
-
-
-def _shorten(message: str) -> str:
-    """Return a message without the middle of what it quotes from a damaged file."""
-    return message if len(message) <= 2 * _HALF else f"{message[:_HALF]} ... {message[-_HALF:]}"
 
 
 class _StderrHandler(logging.StreamHandler[TextIO]):

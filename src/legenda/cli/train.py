@@ -14,6 +14,7 @@ from legenda.errors import ConfigError, did_you_mean
 from legenda.experiment import train_recipe
 from legenda.papers import get_recipe
 from legenda.recipes import Recipe, changes_first, continue_from, parse_changes, read_recipe
+from legenda.terminal import escape_controls, shorten
 
 
 class TrainOptions(Config):
@@ -94,7 +95,7 @@ def _train(options: TrainOptions, recipe: Recipe, out: Path) -> None:
         devices=options.devices,
         nodes=options.nodes,
         strategy=options.strategy,
-        progress=lambda line: print(line, file=sys.stderr, flush=True),
+        progress=lambda line: print(shorten(escape_controls(line)), file=sys.stderr, flush=True),
     )
     if result.is_global_zero:
         score = f"{recipe.stages[-1].monitor} {result.best:.3f} after epoch {result.best_epoch}"
