@@ -94,7 +94,7 @@ def check_names(out: str) -> str | None:
         entries = json.loads(out)
         ids = [str(entry.get("image_id", entry.get("image"))) for entry in entries]
         return None if len(set(ids)) == 3 else f"ids {ids}"
-    rows = len(list(csv.reader(io.StringIO(out)))) - 1 if out.startswith("file,") else len(out.splitlines())
+    rows = len(list(csv.reader(io.StringIO(out)))) - 1 if out.startswith("image,") else len(out.splitlines())
     return None if rows == 3 else f"{rows} rows"
 
 
