@@ -17,7 +17,7 @@ from legenda.compute import SearchOptions
 from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scenes
 from legenda.errors import ConfigError, DataError
-from legenda.extractors.batches import ImageFile
+from legenda.extractors.images import ImageFile
 from legenda.models import Captioner
 from legenda.pipeline import Pipeline
 from legenda.regions import Memory, Regions

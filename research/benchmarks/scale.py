@@ -32,7 +32,7 @@ from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scene
 from legenda.evaluation.runs import describe_data
 from legenda.extractors import load_extractor, read_image, run_extractor
-from legenda.jobs.listing import index_listing, write_sorted
+from legenda.jobs.job import index_listing, write_sorted
 from legenda.pipeline import open as open_pipeline
 
 DRAWN = 200

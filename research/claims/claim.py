@@ -27,8 +27,8 @@ from typing import Any, Literal, Self
 from pydantic import model_validator
 
 from legenda.config import Config, merge
+from legenda.data.registry import SplitSizes
 from legenda.data.scenes import SceneCounts
-from legenda.data.splits import SplitSizes
 from legenda.errors import ConfigError, did_you_mean
 from legenda.evaluation.results import RowRun
 from legenda.io import read_text, write_text

@@ -17,8 +17,7 @@ from sources import BoxedImages
 
 import legenda
 from legenda.config import Config
-from legenda.data.captions import CaptionDataset, DataModule
-from legenda.data.tokens import TokenizedCaptions
+from legenda.data.captions import CaptionDataset, DataModule, TokenizedCaptions
 from legenda.errors import DataError
 from legenda.extractors.photo.layout import WIDTH
 from legenda.papers import get_recipe

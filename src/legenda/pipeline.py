@@ -22,7 +22,7 @@ from legenda.decoding.search import search
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.runs import load_captioner_run
 from legenda.extractors import Extractor, run_extractor, to_image
-from legenda.extractors.batches import ImageFile, extract_batch, read_batches
+from legenda.extractors.images import ImageFile, extract_batch, read_batches
 from legenda.extractors.photo.things import Thing, describe_things, read_things
 from legenda.models import Captioner
 from legenda.models.base import eval_mode

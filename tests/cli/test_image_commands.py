@@ -17,7 +17,7 @@ from legenda.data.features import write_store
 from legenda.data.features.readers import open_features
 from legenda.data.scenes import draw_scene, make_scene
 from legenda.errors import DataError
-from legenda.extractors.batches import read_batches
+from legenda.extractors.images import read_batches
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -150,7 +150,7 @@ def test_urls_are_fetched_at_the_same_time(monkeypatch):
         together.wait()
         raise DataError(f"{url} cannot be fetched")
 
-    monkeypatch.setattr("legenda.extractors.batches.fetch", fetch)
+    monkeypatch.setattr("legenda.extractors.images.fetch", fetch)
     (batch,) = read_batches([f"http://h/{number}.png" for number in range(3)], 3)
     assert [file.error for file in batch] == [f"http://h/{number}.png cannot be fetched" for number in range(3)]
 

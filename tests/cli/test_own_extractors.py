@@ -11,7 +11,7 @@ from PIL import Image
 from command_results import error_of, everything_in
 from legenda.cli.main import main
 from legenda.data.features import PackedFeatureStore, write_store
-from legenda.data.features.identity import extractor_name
+from legenda.data.features.base import extractor_name
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

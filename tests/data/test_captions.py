@@ -8,10 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legenda.data.captions import CaptionDataset, EncodedCaptions, KarpathyData, ScenesData
+from legenda.data.captions import CaptionDataset, EncodedCaptions, KarpathyData, ScenesData, TokenizedCaptions
 from legenda.data.features import write_store
 from legenda.data.scenes import FEATURE_DIM
-from legenda.data.tokens import TokenizedCaptions
 from legenda.errors import DataError
 from legenda.regions import Regions
 from legenda.text import Vocabulary, ptb_tokenize

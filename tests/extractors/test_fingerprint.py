@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from legenda.data.features.identity import TOLERANCE, ExtractorIdentity, extractor_name
+from legenda.data.features.base import TOLERANCE, ExtractorIdentity, extractor_name
 from legenda.data.features.readers import open_features
 from legenda.extractors import Extractor, load_extractor
 from legenda.extractors.base import find_mismatch

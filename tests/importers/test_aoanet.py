@@ -10,7 +10,7 @@ from torch.nn import functional as F
 import legenda
 from legenda import LegendaError, Regions
 from legenda.decoding import Ensemble, beam_search, greedy
-from legenda.importers.aoanet import load_aoanet
+from legenda.importers.releases import load_aoanet
 from legenda.importers.weight_map import StateDictMapper
 
 DATA = Path(__file__).parent / "data"

@@ -18,7 +18,7 @@ import torch
 
 import legenda
 from legenda import LegendaError
-from legenda.importers.vocab import _ALLOWED, load_vocab
+from legenda.importers.load import _ALLOWED, load_vocab
 from legenda.io import read_pickle
 from legenda.text import Vocabulary
 

@@ -6,9 +6,8 @@ from torch.nn import functional as F
 
 from legenda import Regions
 from legenda.decoding import beam_search, greedy
+from legenda.importers.releases import load_xlan, load_xtransformer
 from legenda.importers.weight_map import StateDictMapper
-from legenda.importers.xlan import load_xlan
-from legenda.importers.xtransformer import load_xtransformer
 from legenda.models.xtransformer import positions
 
 HEADS, ROWS, T, SMOOTHING = 4, 2, 17, 0.1

@@ -5,9 +5,8 @@ import torch
 from torch.nn import functional as F
 
 from legenda import LegendaError, Regions
+from legenda.importers.releases import load_xlan, load_xtransformer
 from legenda.importers.weight_map import StateDictMapper
-from legenda.importers.xlan import load_xlan
-from legenda.importers.xtransformer import load_xtransformer
 from legenda.models.xtransformer import positions
 
 HEADS, ROWS = 4, 2

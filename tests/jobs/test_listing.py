@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legenda.errors import DataError
-from legenda.jobs.listing import index_listing, names_of_shard, write_names, write_sorted
+from legenda.jobs.job import index_listing, names_of_shard, write_names, write_sorted
 
 
 @given(
@@ -21,8 +21,8 @@ def test_a_listing_holds_each_name_once_and_shards_partition_it(tmp_path_factory
     folder = tmp_path_factory.mktemp("listing")
     listing, index = folder / "names.txt", folder / "index.bin"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("legenda.jobs.listing._SORT_SIZE", sort_size)
-        patch.setattr("legenda.jobs.listing._MERGE_SIZE", merge_size)
+        patch.setattr("legenda.jobs.job._SORT_SIZE", sort_size)
+        patch.setattr("legenda.jobs.job._MERGE_SIZE", merge_size)
         write_sorted(names, listing, folder)
     if not names:
         with pytest.raises(DataError, match="names no image"):
@@ -43,7 +43,7 @@ def test_a_name_with_a_line_break_cannot_be_listed(tmp_path):
 MILLION = """
 import resource, sys
 from pathlib import Path
-from legenda.jobs.listing import index_listing, names_of_shard, write_sorted
+from legenda.jobs.job import index_listing, names_of_shard, write_sorted
 
 folder, count, size = Path(sys.argv[1]), 1_000_000, 1_000
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

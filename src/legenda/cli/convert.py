@@ -37,8 +37,8 @@ def run(arguments: Sequence[str]) -> None:
     options = parse(Options, arguments, "convert")
     if len(options.paths) < 2:
         raise ConfigError("name the feature stores to read and, last, the one to write")
+    from legenda.data.features.base import extractor_name
     from legenda.data.features.convert import convert
-    from legenda.data.features.identity import extractor_name
     from legenda.io import locked
     from legenda.terminal import progress_bar
 

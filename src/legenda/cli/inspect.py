@@ -35,7 +35,7 @@ def run(arguments: Sequence[str]) -> None:
     options = parse(Options, arguments, "inspect")
     path = Path(options.path)
     if (path.exists() and not (path / CONFIG).is_file()) or ":" in options.path:
-        from legenda.data.features.inspection import inspect_store
+        from legenda.data.features.convert import inspect_store
         from legenda.terminal import progress_bar
 
         with progress_bar(f"reading {path}") as update:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from legenda.data.features.identity import extractor_name
+from legenda.data.features.base import extractor_name
 from legenda.errors import CheckpointError, DataError, LegendaError
 from legenda.evaluation.predict import load_examples
 from legenda.evaluation.results import ScoreDict

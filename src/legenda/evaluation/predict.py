@@ -12,11 +12,11 @@ import numpy as np
 
 from legenda.compute import SearchOptions
 from legenda.data.captions import CaptionDataset
-from legenda.data.features.identity import extractor_name
+from legenda.data.features.base import extractor_name
 from legenda.decoding import Ensemble, GenerationOutput
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, replace_features
-from legenda.extractors.familiarity import describe_unfamiliar, find_unfamiliar
+from legenda.extractors.base import describe_unfamiliar, find_unfamiliar
 from legenda.regions import Regions
 from legenda.tasks.base import predict_split
 from legenda.tasks.predict import generate_captions

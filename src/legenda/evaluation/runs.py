@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from legenda.compute import CPU, ComputeOptions, ExtractorOptions, RunOptions
 from legenda.config import map_paths, to_json
-from legenda.data.features.base import UNNAMED
-from legenda.data.features.identity import ExtractorIdentity, extractor_name, is_same_extractor
+from legenda.data.features.base import UNNAMED, ExtractorIdentity, extractor_name, is_same_extractor
 from legenda.data.registry import DATASETS
 from legenda.errors import CheckpointError, ConfigError, LegendaError
 from legenda.extractors.base import Extractor, find_mismatch

@@ -18,12 +18,11 @@ from torch.nn import functional as F
 from legenda.config import Config
 from legenda.data.annotations import read_annotations
 from legenda.data.features.concat import ConcatFeatureStore, RegionReader
+from legenda.data.registry import choose_split
 from legenda.data.scenes import FEATURE_DIM, SceneSplit
-from legenda.data.scenes.dataset import SceneCounts
+from legenda.data.scenes.dataset import SceneCounts, scene_reader
 from legenda.data.scenes.expressions import MOST_WORDS, PER_SCENE, refer
 from legenda.data.scenes.pixels import SIDE
-from legenda.data.scenes.reader import scene_reader
-from legenda.data.splits import choose_split
 from legenda.errors import DataError
 from legenda.extras.word_vectors import create_co_attention_model, iter_batches, read_word_vectors
 from legenda.io import get_field, read_json, read_pickle

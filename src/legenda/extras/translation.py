@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from legenda.config import Config, NonNegativeInt, PositiveInt
-from legenda.data.splits import SplitSizes, choose_split
+from legenda.data.registry import SplitSizes, choose_split
 from legenda.decoding import beam_search
 from legenda.errors import DataError
 from legenda.io import read_bytes, write_json

@@ -15,9 +15,9 @@ from typing import Literal
 import numpy as np
 
 from legenda.data.captions import CaptionDataset, DataModule
+from legenda.data.registry import SplitSizes
 from legenda.data.scenes.pixels import FEATURE_DIM, draw_scene, find_things
 from legenda.data.scenes.world import COLORS, SHAPES, Scene, Thing
-from legenda.data.splits import SplitSizes
 from legenda.regions import Regions
 from legenda.text import Vocabulary
 

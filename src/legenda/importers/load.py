@@ -1,32 +1,153 @@
-"""Load a released checkpoint into a model."""
+"""Load a released checkpoint, and its vocabulary, into a model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from legenda.errors import ConfigError
-from legenda.importers.mcan import set_vocabulary
-from legenda.importers.vocab import check_size, load_vocab
+from legenda.errors import ConfigError, DataError
 from legenda.importers.weight_map import StateDictMapper
+from legenda.io import read_json, read_pickle, read_text
 from legenda.models.base import Model
-from legenda.models.mcan import CoAttentionModel
-from legenda.models.weights import read_tensors
+from legenda.models.mcan import CoAttentionModel, Mcan
+from legenda.models.weights import NUMPY_GLOBALS, read_tensors
 from legenda.registry import Registry
 from legenda.text import Vocabulary
-from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
+from legenda.text.vocabulary import BEGIN, END, PAD, UNKNOWN, AnswerVocabulary, QuestionVocabulary, read_answers
+
+_SPECIALS = {"UNK": UNKNOWN, "<unk>": UNKNOWN, "<pad>": PAD, "<bos>": BEGIN, "<eos>": END}
+"""Legenda's names of the releases' special tokens."""
+_PICKLES = "give the release's own file, or its vocabulary as a text with one word a line"
+
+
+class _Attributes:
+    """Takes the place of an object in a pickle: its attributes, and none of its methods."""
+
+    def __init__(self, *_: Any) -> None: ...
+
+    def __setstate__(self, state: Any) -> None:
+        self.__dict__.update(state if isinstance(state, dict) else {})
+
+
+_ALLOWED: dict[str, Any] = {
+    **{f"builtins.{kind.__name__}": kind for kind in (int, float, list, dict, str, set, frozenset, object)},
+    "builtins.long": int,
+    "copyreg._reconstructor": lambda kind, *_: kind(),  # of old protocols
+    "_codecs.encode": lambda text, encoding: text.encode("latin-1" if encoding.startswith("latin") else "utf-8"),
+    "collections.OrderedDict": dict,
+    "collections.Counter": dict,
+    "collections.defaultdict": lambda _, *arguments: dict(*arguments),
+    **dict.fromkeys(("argparse.Namespace", "data.vocab.Vocab", "data.field.TextField", "vocab.Vocab"), _Attributes),
+    **dict.fromkeys(NUMPY_GLOBALS, _Attributes),
+}
+"""What the releases' pickles of vocabularies and options name, and what replaces it."""
+
+
+def load_vocab(kind: str, path: Path) -> Vocabulary:
+    """Return the vocabulary of a release, with the ids of its weights.
+
+    The file is one of:
+
+    - a vocabulary.txt of Legenda;
+    - a text file with one word a line, ids from 1, as in X-LAN's release (a first line "." has the id 0);
+    - a JSON file with "ix_to_word", such as cocotalk.json and infos files, or only that mapping;
+    - a pickle: infos_*.pkl of AoANet's release or vocab.pkl of MD-SAN's, read without executing code in them.
+    """
+    match path.suffix:
+        case ".json":
+            return Vocabulary(_parse_mapping(read_json(path, "give the cocotalk.json of the release"), path))
+        case ".pkl" | ".pickle":
+            return Vocabulary(_parse_pickle(read_pickle(path, _PICKLES, _ALLOWED), path))
+        case ".txt":
+            lines = read_text(path, "give one word a line").removesuffix("\n").split("\n")
+            if END in lines:
+                return Vocabulary.load(path)
+            words = lines[1:] if lines[0] == "." else lines
+            return Vocabulary((END, *map(_convert_special, words)))
+        case _:
+            raise DataError(f"{path} is not a vocabulary file of {kind}; give a .txt, .json or .pkl file")
+
+
+def check_size(model: Model, vocab_size: int, source: str) -> None:
+    """Raise DataError where a vocabulary's size differs from that of a model whose weights come from `source`."""
+    expected = model.config.vocab_size
+    if vocab_size != expected:
+        raise DataError(
+            f"the vocabulary has {vocab_size} tokens including special ones, but {source} has {expected}; give "
+            "the file that the model was trained with"
+        )
+
+
+def _convert_special(word: str) -> str:
+    return _SPECIALS.get(word, word)
+
+
+def _parse_mapping(content: Any, path: Path) -> tuple[str, ...]:
+    """Return the words of a mapping from ids, counted from 1; the id 0 is both BOS and EOS."""
+    table = content.get("ix_to_word", content) if isinstance(content, Mapping) else None
+    try:
+        assert table
+        words = {int(number): str(word) for number, word in table.items()}
+        return (END, *(_convert_special(words[number]) for number in range(1, len(words) + 1)))
+    except (AssertionError, KeyError, ValueError, AttributeError) as error:
+        raise DataError(f'{path} has no "ix_to_word" with the ids 1, 2, 3 ...; give the release\'s own file') from error
+
+
+def _parse_pickle(content: Any, path: Path) -> tuple[str, ...]:
+    if isinstance(content, Mapping) and isinstance(content.get("vocab"), Mapping):
+        return _parse_mapping(content["vocab"], path)
+    words = content if isinstance(content, Sequence) else getattr(content, "itos", None)
+    if isinstance(words, Sequence) and not isinstance(words, str) and all(isinstance(word, str) for word in words):
+        return tuple(map(_convert_special, words))
+    raise DataError(f"{path} contains no vocabulary; give infos_*.pkl of AoANet or vocab.pkl of MD-SAN")
+
+
+def set_vocabulary(
+    model: CoAttentionModel,
+    vocabulary: str | Path | Vocabulary | QuestionVocabulary | None,
+    answers: str | Path | AnswerVocabulary | None,
+    source: str,
+) -> None:
+    """Set the vocabulary and, for question answering, the answers of a model, or neither.
+
+    Raise ConfigError or DataError where one of them is missing or differs in size from the model's.
+    """
+    if vocabulary is None and answers is None:
+        return
+    if vocabulary is None or isinstance(vocabulary, Vocabulary):
+        raise DataError("MCAN reads questions; give vocabulary as the vocabulary.txt of a run that learns questions")
+    words = QuestionVocabulary.load(vocabulary) if isinstance(vocabulary, str | Path) else vocabulary
+    check_size(model, len(words), source)
+    if isinstance(model, Mcan):
+        model.answers = _read_answers(model, answers, source)
+    elif answers is not None:
+        raise DataError(f"{model.name} finds boxes and chooses from no answers; leave answers out")
+    model.vocabulary = words
+
+
+def _read_answers(model: Mcan, answers: str | Path | AnswerVocabulary | None, source: str) -> AnswerVocabulary:
+    if answers is None:
+        raise DataError("MCAN chooses from answers; give answers along with the vocabulary")
+    found = read_answers(Path(answers)) if isinstance(answers, str | Path) else answers
+    if len(found) != model.config.answers:
+        raise DataError(
+            f"the list has {len(found)} answers but there are {model.config.answers} in {source}; give those that the "
+            "model was trained with"
+        )
+    return found
+
 
 IMPORTERS: Registry[Callable[..., Model]] = Registry(
     "kind of weights",
     {
-        "aoanet": "legenda.importers.aoanet:load_aoanet",
-        "xlan": "legenda.importers.xlan:load_xlan",
-        "xtransformer": "legenda.importers.xtransformer:load_xtransformer",
-        "mdsan": "legenda.importers.mdsan:load_mdsan",
-        "mcan": "legenda.importers.mcan:load_mcan",
+        "aoanet": "legenda.importers.releases:load_aoanet",
+        "xlan": "legenda.importers.releases:load_xlan",
+        "xtransformer": "legenda.importers.releases:load_xtransformer",
+        "mdsan": "legenda.importers.releases:load_mdsan",
+        "mcan": "legenda.importers.releases:load_mcan",
     },
 )
 """The released codes whose weights can be loaded: AoANet and the ablations of its Table 4 (husthuaan/AoANet), X-LAN and

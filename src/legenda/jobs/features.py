@@ -14,11 +14,10 @@ import numpy as np
 
 from legenda.compute import ComputeOptions, Precision
 from legenda.data.features import open_features, write_store
-from legenda.data.features.base import as_floats, find_unstorable
-from legenda.data.features.identity import extractor_name
+from legenda.data.features.base import as_floats, extractor_name, find_unstorable
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.extractors.base import Extractor, identify, run_extractor
-from legenda.extractors.batches import ImageFile, extract_batch, read_batches
+from legenda.extractors.images import ImageFile, extract_batch, read_batches
 from legenda.extractors.registry import load_extractor
 from legenda.extractors.sources import Medium, check_ids, image_id, is_url
 from legenda.extractors.video import FrameSampling, extract_video

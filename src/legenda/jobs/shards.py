@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from legenda.extractors.base import ImageRegions
-from legenda.extractors.batches import order_by_size
+from legenda.extractors.images import order_by_size
 from legenda.io import atomic_write
 from legenda.jobs.job import Job
 

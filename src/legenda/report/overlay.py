@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from legenda.decoding import GenerationOutput
 from legenda.errors import ConfigError, DataError
-from legenda.extractors.batches import ImageFile
+from legenda.extractors.images import ImageFile
 from legenda.io import atomic_write
 from legenda.pipeline import GeneratedCaption, extract_captions
 from legenda.regions import Regions

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from legenda import __version__
 from legenda.compute import SearchOptions
 from legenda.errors import ConfigError, LegendaError, did_you_mean
-from legenda.extractors.familiarity import describe_unfamiliar, find_unfamiliar
+from legenda.extractors.base import describe_unfamiliar, find_unfamiliar
 from legenda.models import describe_model
 from legenda.pipeline import GeneratedCaption
 from legenda.report.overlay import draw_caption_attention

@@ -14,8 +14,7 @@ import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
-from legenda.data.captions import CaptionDataset
-from legenda.data.tokens import TokenizedCaptions
+from legenda.data.captions import CaptionDataset, TokenizedCaptions
 from legenda.errors import ConfigError
 from legenda.metrics.rewards import BleuReward, CiderD
 from legenda.registry import Registry

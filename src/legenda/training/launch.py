@@ -13,8 +13,7 @@ import torch
 
 from legenda.compute import ComputeOptions
 from legenda.config import to_json
-from legenda.data.features.base import UNNAMED
-from legenda.data.features.identity import extractor_name, is_same_extractor
+from legenda.data.features.base import UNNAMED, extractor_name, is_same_extractor
 from legenda.errors import ConfigError
 from legenda.io import locked
 from legenda.models.checkpoint import check_sizes, find_model, inherit_generation_config

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from legenda.data.features.base import FeatureStore
-from legenda.data.features.identity import extractor_name, is_same_extractor
+from legenda.data.features.base import FeatureStore, extractor_name, is_same_extractor
 from legenda.data.features.readers import open_features
 from legenda.errors import DataError
 

@@ -31,12 +31,12 @@ from legenda.data.features.base import (
     Image,
     RegionArrays,
     as_floats,
+    extractor_name,
     largest_feature,
     pack,
     validate_shapes,
     validate_values,
 )
-from legenda.data.features.identity import extractor_name
 from legenda.errors import DataError
 from legenda.io import atomic_write, get_field, read_json, read_text, verified
 

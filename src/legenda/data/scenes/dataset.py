@@ -1,19 +1,26 @@
 """A split of scenes as a model reads it: regions found in the pixels, and five references each."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, get_args
+from typing import TYPE_CHECKING, Self, get_args
 
 import numpy as np
 from pydantic import model_validator
 
+from legenda.data.features.concat import RegionReader
+from legenda.data.registry import SplitSizes
 from legenda.data.scenes.language import references
 from legenda.data.scenes.pixels import FEATURE_DIM, draw_scene, find_things
 from legenda.data.scenes.world import FAMILIES, NUM_ABSENT, Family, Scene, make_scene
-from legenda.data.splits import SplitSizes
 from legenda.errors import ConfigError
 from legenda.io import atomic_write, verified
+
+if TYPE_CHECKING:
+    from legenda.regions import Regions
+
 
 MOST_THINGS = 7
 
@@ -87,3 +94,21 @@ class SceneCounts(SplitSizes):
     def generate(self, name: str) -> SceneSplit:
         """Return the scenes of the split train, val or test, drawn and read back."""
         return make_split(name, self.size(name, "scenes"), self.seed, self.families, self.cache)
+
+
+def scene_reader(split: SceneSplit, scenes: Sequence[int] | None = None) -> RegionReader:
+    """Return a function from positions `(B,)` to the Regions of their scenes.
+
+    scenes: the index of the scene of each position; None where the positions are those of the scenes.
+    """
+    import torch
+
+    from legenda.regions import Regions
+
+    regions = Regions.from_numpy(split.features, split.boxes, split.mask)
+    index = np.arange(len(split.scenes)) if scenes is None else np.asarray(scenes)
+
+    def read(positions: np.ndarray) -> Regions:
+        return regions[torch.from_numpy(index[positions])]
+
+    return read
