@@ -63,6 +63,10 @@ class ScoringOptions(Config):
     """A second file of predictions for the same images, to compare with."""
     train_captions: Path | None = None
     """Training references, to report the share of captions that are not among them."""
+    images: Path | None = None
+    """The folder of the images, for CLIPScore and RefCLIPScore; with --clip."""
+    clip: str | None = None
+    """The CLIP model of these scores, such as openai/clip-vit-base-patch32 or a folder; with --images."""
     resamples: PositiveInt = 1000
     """Number of draws of the bootstrap and of rounds of the randomization."""
     seed: NonNegativeInt = 0
@@ -91,6 +95,10 @@ def score_files(options: ScoringOptions) -> ScoringReport:
     """
     predictions = read_predictions(options.predictions)
     several = any(len(captions) > 1 for captions in predictions.values())
+    if (options.images is None) != (options.clip is None):
+        raise ConfigError("--images FOLDER and --clip MODEL go together; name both")
+    if options.clip is not None and several:
+        raise ConfigError(f"{options.predictions} has several captions an image, --clip takes one; leave --clip out")
     report = (_score_samples if several else _score_captions)(options, predictions)
     captions = [caption for group in predictions.values() for caption in group]
     size = report.results["vocabulary"] = vocabulary_size(captions)
@@ -227,6 +235,11 @@ def _evaluate(
     references = {image: references[image] for image in captions}
     with warnings.catch_warnings(action="ignore"):
         scores = evaluate(captions, references, metrics=metrics, df=frequencies, spice_jars=options.spice_jars)
+    if options.images is not None and options.clip is not None:
+        from legenda.metrics.clip import add_clip_scores, find_image_files, load_clip
+
+        files = find_image_files(options.images, list(captions))
+        scores = add_clip_scores(scores, captions, references, files, load_clip(options.clip))
     if frequencies is None or scores.df is None:
         return scores
     return dataclasses.replace(scores, df=str(options.document_frequencies))
