@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import time
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -34,14 +33,6 @@ def _command(instruction: str) -> list[str]:
     return json.loads(_values(instruction)[0].removeprefix("CMD "))
 
 
-def _copy(folder: Path) -> None:
-    for value in _values("COPY"):
-        *sources, _ = value.split()
-        for source in sources:
-            path = ROOT / source
-            (shutil.copytree if path.is_dir() else shutil.copy)(path, folder / source)
-
-
 def test_hadolint_has_no_objection():
     hadolint = shutil.which("hadolint") or Path(sys.executable).with_name("hadolint")
     if not Path(hadolint).exists():
@@ -62,16 +53,6 @@ def test_the_server_is_that_of_the_command_line_and_no_root():
     names = [name for name, _ in INSTRUCTIONS]
     assert names.index("USER") < names.index("CMD")
     assert ADD_USER[:3] == ["useradd", "--uid", _values("USER")[0]]
-
-
-def test_the_copied_files_are_enough_for_the_installed_extras(tmp_path):
-    _copy(tmp_path)
-    assert INSTALL[:2] == ["pip", "install"]
-    assert (tmp_path / INSTALL[INSTALL.index("--constraint") + 1]).is_file()
-    project = tomllib.loads((tmp_path / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert INSTALL[-1] in {f".[{extra}]" for extra in project["optional-dependencies"]}
-    for name in (project["readme"], *project["license-files"]):
-        assert (tmp_path / name).is_file()
 
 
 @pytest.mark.slow

@@ -7,8 +7,6 @@ import pytest
 import legenda
 from legenda.cli.main import main
 from legenda.data.scenes import draw_scene, make_scene
-from legenda.errors import ConfigError
-from legenda.experiment import train
 from legenda.papers import get_recipe
 from legenda.training import Noam
 
@@ -47,7 +45,7 @@ def test_fields_of_every_part_are_changed():
             "model": {"decoder": "transformer", "dim": 8},
             "data": {"train": 12},
             "training": {"schedule": "noam", "max_grad_norm": 5},
-        },
+        }
     )
     assert changed.model_overrides["decoder"] == {"name": "transformer"}
     assert changed.model_overrides["dim"] == 8
@@ -58,21 +56,3 @@ def test_fields_of_every_part_are_changed():
     assert recipe.override({"training": {"schedule": {"learning_rate": 0.5}}}).stages[0].schedule.learning_rate == 0.5
     same = recipe.override({})
     assert (same.data, same.stages) == (recipe.data, recipe.stages)
-
-
-@pytest.mark.parametrize(
-    ("recipe", "options", "message"),
-    [
-        ("scenes.ngsn", {}, "there is no recipe 'scenes.ngsn'"),
-        ("scenes.ngsan", {"traning": {"epochs": 1}}, "a recipe has no part 'traning'; did you mean training"),
-        ("scenes.ngsan", {"training": {"epoch": 1}}, "training has no option 'epoch'; did you mean epochs"),
-        ("scenes.ngsan", {"training": {"epochs": "1"}}, "training.epochs must be a valid integer, not '1'"),
-        ("scenes.ngsan", {"training": {"schedule": "linaer"}}, "there is no schedule 'linaer'"),
-        ("scenes.ngsan", {"stages": "first"}, "a recipe of two stages"),
-        ("scenes.ngsan", {"precision": "fp16", "device": "cpu"}, "models cannot compute in fp16 on the CPU"),
-    ],
-)
-def test_wrong_names_and_values_raise(tmp_path, recipe, options, message):
-    with pytest.raises(ConfigError, match=message):
-        train(recipe, out=tmp_path / "run", **options)
-    assert not (tmp_path / "run").exists()

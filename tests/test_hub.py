@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 
 import legenda
 from hub_server import HubServer
@@ -85,21 +84,10 @@ def test_a_run_is_pushed_and_opened_again(hub, run, run_command, tmp_path, monke
     assert pipeline.caption(tmp_path / "scene.png").text == expected[1].split(": ")[1].strip()
 
 
-def test_a_model_is_pushed_from_python(hub):
-    model = legenda.create_model("transformer", vocab_size=9, feature_dim=4, dim=8, num_heads=2, num_layers=1, ff_dim=8)
-    assert model.push_to_hub("somebody/small", config={"extractor": "scenes"}) == f"{hub.url}/somebody/small"
-    assert json.loads(hub.files["somebody/small"]["config.json"])["extractor"] == "scenes"
-    again = legenda.load("somebody/small")
-    torch.testing.assert_close(again.state_dict(), model.state_dict())
-
-
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (
-            {"pytorch_model.bin": b"", "config.json": b"{}"},
-            "has no model.safetensors; name a model that",
-        ),
+        ({"pytorch_model.bin": b"", "config.json": b"{}"}, "has no model.safetensors; name a model that"),
         ({"config.json": b'{"model_type": "bert"}', "model.safetensors": b""}, 'has no usable "model" part'),
         ({"weights.pkl": b""}, "has no config.json"),
     ],

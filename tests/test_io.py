@@ -133,13 +133,6 @@ def test_the_file_of_a_symbolic_link_is_written_and_the_link_stays(tmp_path, exi
     assert list(target.parent.iterdir()) == [target]
 
 
-def test_pipes_and_devices_are_not_replaced(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(DataError, match="pipe is no regular file; name a file to write"):
-        write_text(tmp_path / "pipe", "text")
-    assert (tmp_path / "pipe").is_fifo()
-
-
 def test_a_file_that_is_read_is_not_written(tmp_path):
     (tmp_path / "a").write_text("text")
     (tmp_path / "link").symlink_to("a")

@@ -62,16 +62,6 @@ def test_one_image_gives_one_caption_and_a_list_a_list(pipeline, scenes, tmp_pat
     assert texts(pipeline.caption((pixels,))) == [expected]
 
 
-def test_several_captions_of_each_image(pipeline, scenes):
-    found = pipeline.caption(scenes[:2], num_captions=3)
-    assert [len(captions) for captions in found] == [3, 3]
-    assert texts(captions[0] for captions in found) == texts(pipeline.caption(scenes[:2]))
-    assert all(len(set(texts(captions))) == 3 for captions in found)
-    scores = [caption.log_prob for caption in found[0]]
-    assert scores == sorted(scores, reverse=True)
-    assert texts(pipeline.caption(scenes[0], num_captions=3)) == texts(found[0])
-
-
 def test_several_threads_give_the_same_captions_as_one(pipeline, scenes):
     pipeline.model.train()
     pipeline = Pipeline(pipeline.model, pipeline.extractor)  # sets evaluation mode once

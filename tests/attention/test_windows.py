@@ -46,15 +46,6 @@ def test_halo_by_loops(places, size, halo):
     assert found[0].tolist() == table(places, within_the_halo)
 
 
-def test_a_row_of_seven_cells_by_hand():
-    row = torch.tensor([[[float(column), 0.0] for column in range(7)]])
-    assert swin_windows(row, 4, 0)[0, 0].tolist() == [True] * 4 + [False] * 3
-    assert swin_windows(row, 4, 2)[0, 2].tolist() == [False] * 2 + [True] * 4 + [False]
-    assert swin_windows(row, 4, 2)[0, 0].tolist() == [True] * 2 + [False] * 5
-    assert halo_windows(row, 4, 2)[0, 0].tolist() == [True] * 6 + [False]
-    assert halo_windows(row, 4, 2)[0, 4].tolist() == [False] * 2 + [True] * 5
-
-
 @pytest.mark.parametrize("window", ["swin", "halo"])
 def test_no_query_is_without_a_key_and_padding_sees_all(window, draw_regions):
     regions = draw_regions((8, 3), dim=4)

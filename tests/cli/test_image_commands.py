@@ -187,27 +187,6 @@ def test_features_are_converted_and_described(run_command, tmp_path):
     assert "name the feature stores to read and, last, the one to write" in err
 
 
-def test_a_model_trains_on_hdf5_features_and_csv_captions(run_command, tmp_path):
-    """Boxes are in pixels; training and evaluation run on both files."""
-    import h5py
-
-    rows = ["file,caption,split"]
-    with h5py.File(tmp_path / "f.hdf5", "w") as file:
-        for number in range(8):
-            file[f"{number}_features"] = np.random.default_rng(number).random((3, 4), np.float32)
-            file[f"{number}_boxes"] = np.array([[0, 0, 320, 480], [10, 20, 300, 400], [5, 5, 640, 480]])
-            file[f"{number}_size"] = np.array([480, 640])
-            rows.append(f"{number}.jpg,a dog number {number} runs,{'train' if number < 6 else 'val'}")
-    (tmp_path / "captions.csv").write_text("\n".join(rows))
-    data = f"data.annotations={tmp_path / 'captions.csv'} data.features={tmp_path / 'f.hdf5'} data.min_count=1"
-    code, _, _ = run_command(f"train flickr8k.ngsan --out {tmp_path / 'run'} {data} {TINY} {SHORT}")
-    assert code == 0
-    assert json.loads((tmp_path / "run" / "config.json").read_text())["data"]["lists"] is None
-    code, out, _ = run_command(f"evaluate {tmp_path / 'run'}")
-    assert code == 0
-    assert "2 images of val" in out
-
-
 @pytest.mark.parametrize(
     ("extractor", "message"),
     [

@@ -94,29 +94,6 @@ def test_images_are_captioned_with_a_user_defined_extractor(photographs, run_com
     assert (code, out) == (0, f"{picture}: {expected['6']}\n")
 
 
-def test_a_split_without_captions_is_captioned_and_not_scored(photographs, run_command, tmp_path):
-    run_command(f"evaluate {photographs / 'run'} --split test")
-    expected = json.loads((photographs / "run" / "evaluation_test.json").read_text())["captions"]
-    dataset = json.loads((photographs / "dataset.json").read_text())
-    for image in dataset["images"]:
-        image["sentences"] = [] if image["split"] == "test" else image["sentences"]
-    (tmp_path / "withheld.json").write_text(json.dumps(dataset))
-    run = tmp_path / "run"
-    shutil.copytree(photographs / "run", run, ignore=shutil.ignore_patterns("evaluation*"))
-    named = f"--annotations {tmp_path / 'withheld.json'} --features {photographs / 'features.safetensors'}"
-    code, out, _ = run_command(f"evaluate {run} --split test {named} --metrics auto")
-    assert code == 0
-    assert out.splitlines() == [
-        "the split test has no captions, so nothing is scored",
-        f"2 images of test, beam 3; captions in {run / 'evaluation_test.json'}",
-    ]
-    written = json.loads((run / "evaluation_test.json").read_text())
-    assert (written["captions"], written["scores"]) == (expected, {})
-    assert written["data"]["annotations"] == "../withheld.json"
-    output = error_of(run_command(f"report {run} --split test {named} --out {tmp_path / 'report.html'}"))
-    assert "the data set has no captions of test, so nothing can be scored; choose another --split" in output
-
-
 def test_captioning_needs_the_extractor_of_the_run(photographs, run_command, tmp_path, caplog):
     command = f"caption {photographs / 'pictures'} --model {photographs / 'run'}"
     assert "name its file, as in --extractor mine.py" in error_of(run_command(command))

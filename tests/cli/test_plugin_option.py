@@ -193,12 +193,6 @@ def test_an_attention_in_a_model_of_the_library(file, tmp_path, forget_plugins):
     assert len(json.loads((out / "evaluation_test.json").read_text())["captions"]) == 3
 
 
-def test_typos_of_own_configurations(file, capsys):
-    for typo, known in {"model.bonsu": "bonus", "data.sizes.facto": "factor"}.items():
-        error = fail(f"train mine.linear --plugin {file} {typo}=2", capsys)
-        assert f"did you mean {known}?" in error
-
-
 OTHER = "import legenda\nlegenda.register_reward('short')(lambda images, tokens: 0)\n"
 
 

@@ -59,16 +59,6 @@ def test_scenes_are_compared_with_scores_intervals_references_and_attention(scen
     assert "9 images, " in capsys.readouterr().out
 
 
-def test_photographs_next_to_the_annotations_are_found_and_shrunk(make_run, noisy_photographs, tmp_path):
-    run = make_run("mdsan", noisy_photographs.data)
-    data = _report(run, tmp_path / "report.html")
-    assert [example["id"] for example in data["examples"]] == ["p3", "p4", "p5"]
-    for example in data["examples"]:
-        assert example["image"].startswith("data:image/jpeg;base64,")
-        assert (len(example["boxes"]), example["kind"]) == (16, "")
-        assert example["captions"]["mdsan"]["verdict"] is None
-
-
 def test_without_photographs_regions_are_drawn_and_the_page_says_so(make_run, noisy_photographs, tmp_path):
     run = make_run("aoanet", noisy_photographs.data)
     elsewhere = tmp_path / "elsewhere"
@@ -82,16 +72,6 @@ def test_without_photographs_regions_are_drawn_and_the_page_says_so(make_run, no
     assert any("3 images were not found" in note for note in data["footnotes"])
     assert all(example["image"].startswith("data:image/jpeg") for example in found["examples"])
     assert not any("not found" in note for note in found["footnotes"])
-
-
-def test_a_head_that_is_not_there_is_refused_before_anything_is_captioned(scene_runs, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(
-        "legenda.report.captions.predict_with_attention",
-        lambda *_, **__: pytest.fail("all were captioned"),
-    )
-    line = (scene_runs[0], "--overlays", tmp_path / "sheets", "--head", 2, "--out", tmp_path / "report.html")
-    assert f"{scene_runs[0]}: there is no head 2; choose from 0 to 1" in _refused(capsys, *line)
-    assert list(tmp_path.iterdir()) == []
 
 
 def _refused(capsys, *arguments: object) -> str:

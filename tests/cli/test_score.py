@@ -92,23 +92,6 @@ def test_two_files_are_compared(score):
     assert compared["corpus"] == second.corpus
 
 
-def test_c5_and_c40(score):
-    write("many.json", {"2": REFERENCES["2"] * 10, "4": REFERENCES["4"] * 20})
-    code, out, _ = score(
-        f"predictions.json references.json {FAST} --references-per-image 2 --c40 many.json --out scores.json"
-    )
-    assert code == 0
-    written = json.loads(Path("scores.json").read_text())
-    few = {image: group[:2] for image, group in REFERENCES.items()}
-    many = {"2": REFERENCES["2"] * 10, "4": REFERENCES["4"] * 20}
-    chosen = {image: PREDICTIONS[image] for image in many}
-    assert written["c5"]["corpus"] == evaluate(PREDICTIONS, few, metrics=WITHOUT_JAVA).corpus
-    assert written["c40"]["corpus"] == evaluate(chosen, many, metrics=WITHOUT_JAVA).corpus
-    assert written["c40"]["documents"] == 2
-    assert "c5: 4 images" in out
-    assert "c40: 2 images" in out
-
-
 def test_a_split_of_karpathys_layout_and_its_training_captions(score):
     images = [
         {
@@ -161,11 +144,7 @@ INVALID = [
     (PREDICTIONS, "--metrics BLEU CIDER", "there is no metric 'CIDER'; did you mean CIDEr?"),
     (PREDICTIONS, "--compare-with few.json --only-predicted", "odd.json and few.json are of different images"),
     (PREDICTIONS, "--split val", "references.json does not say which images are of the split val"),
-    (
-        {n: ["a", "b"] for n in REFERENCES},
-        "--compare-with others.json",
-        "--compare-with and --c40 expect one;",
-    ),
+    ({n: ["a", "b"] for n in REFERENCES}, "--compare-with others.json", "--compare-with and --c40 expect one;"),
 ]
 
 

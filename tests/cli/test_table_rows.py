@@ -105,30 +105,6 @@ def test_rows_that_are_recipes_are_trained_and_others_are_not(monkeypatch, tmp_p
     assert list(work) == [f"{recipe}/seed{seed}" for recipe in recipes for seed in (0, 1)]
     recipe, out = recipes[-1], f"{tmp_path}/out"
     training, evaluation = work[f"{recipe}/seed1"]
-    assert training == [
-        *("train", recipe, "training.epochs=2", "training.seed=1"),
-        *("--out", f"{out}/{recipe}/seed1"),
-    ]
+    assert training == [*("train", recipe, "training.epochs=2", "training.seed=1"), *("--out", f"{out}/{recipe}/seed1")]
     assert evaluation[:2] == ["evaluate", f"{out}/{recipe}/seed1"]
     assert " here " not in printed.partition("Lines")[0]
-
-
-def test_first_stages_and_several_splits_are_commands(monkeypatch, tmp_path, run_command):
-    work: dict[str, list[list[str]]] = {}
-    monkeypatch.setattr("legenda.cli.table.run_parallel", lambda jobs, _: work.update(jobs) or {})
-    for name in ("captions.json", "features.safetensors", "refs.p"):
-        (tmp_path / name).write_text("")
-    data = f"data.annotations={tmp_path}/captions.json data.features={tmp_path}/features.safetensors"
-    assert run_command(f"table aoanet.table1_xe {data} --out {tmp_path}/first")[0] == 0
-    assert list(work) == ["coco.updown.first/seed0", "aoanet.table4.full/seed0"]
-    train, _ = work["coco.updown.first/seed0"]
-    assert train[:2] == ["train", "coco.updown"]
-    assert train[4:] == ["--stages", "first", "--out", f"{tmp_path}/first/coco.updown.first/seed0"]
-    work.clear()
-    data = f"data.refs={tmp_path}/refs.p data.instances={tmp_path}/captions.json"
-    code, _, err = run_command(f"table mdsan.table15_refcoco {data} --out {tmp_path}/splits")
-    assert (code, err) == (0, "")
-    commands = work["refcoco.mcan/seed0"]
-    assert [command[3:] for command in commands[1:]] == [
-        [name, "--beam-size", "3"] for name in ("testA", "testB", "val")
-    ]

@@ -134,10 +134,7 @@ def test_a_user_defined_recipe_in_two_stages_with_a_reward(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (
-            "training.schedule=noam training.schedule.learning_rate=1",
-            "has no option 'learning_rate'",
-        ),
+        ("training.schedule=noam training.schedule.learning_rate=1", "has no option 'learning_rate'"),
         ("training.objective=reward", "'cross_entropy' or 'self_critical'"),
         ("--init-from nowhere", "nowhere is not a folder with a model"),
         ("--device cpu --devices 1000000", "--devices is 1000000, but this machine has "),

@@ -92,12 +92,7 @@ TABLE = {
 @pytest.mark.parametrize("zipped", [False, True])
 def test_tables_of_captions_are_read(tmp_path, name, zipped):
     first, second = read_annotations(write(tmp_path / (f"{name}.gz" if zipped else name), TABLE[name]))
-    assert (first.id, first.file, first.captions, first.split) == (
-        "1",
-        "a/1.jpg",
-        ("A dog, wet.", "Dogs."),
-        "train",
-    )
+    assert (first.id, first.file, first.captions, first.split) == ("1", "a/1.jpg", ("A dog, wet.", "Dogs."), "train")
     assert (second.id, second.captions, second.split) == ("2", ("Hünd 🐕",), "val")
 
 
@@ -182,10 +177,7 @@ def test_a_coco_image_has_its_cocoid_as_id_and_its_folder_in_the_file(tmp_path):
     [
         ([entry(filename=None)], r"images\[0\] has no 'filename'"),
         ([entry(sentences=None)], r"images\[0\] has no 'sentences'"),
-        (
-            [entry(sentences=[{"raw": "A cat.", "tokens": ["a", 7]}])],
-            r"has tokens that are not all text",
-        ),
+        ([entry(sentences=[{"raw": "A cat.", "tokens": ["a", 7]}])], r"has tokens that are not all text"),
         ([7], r"images\[0\] has no 'filename'"),
         ([entry(cocoid=True)], r"images\[0\] is of type bool"),
         ([entry(), entry()], r"share the id '12_ab'"),
@@ -246,10 +238,7 @@ def test_a_folder_of_vatex_has_its_splits_in_the_names(tmp_path):
 def test_msrvtt_in_one_file_or_two(tmp_path):
     test = {"videos": [{"video_id": "video2", "split": "test"}], "sentences": []}
     folder = written(tmp_path, train_val_videodatainfo=MSRVTT, test_videodatainfo=test)
-    both = {
-        "video0": ("train", ("a man sings", "someone is singing")),
-        "video1": ("val", ("a dog barks",)),
-    }
+    both = {"video0": ("train", ("a man sings", "someone is singing")), "video1": ("val", ("a dog barks",))}
     assert read_videos(tmp_path / "train_val_videodatainfo.json") == both
     assert read_videos(folder) == {"video2": ("test", ()), **both}
 

@@ -145,16 +145,6 @@ def test_scenes_data_has_regions_references_and_scores():
     assert set(opened.vocabulary.tokens) == {"<end>", "<unk>", *known}
 
 
-def test_words_of_all_splits_count_only_when_asked_for(tmp_path):
-    data = write_karpathy(tmp_path)
-    train = data.open(nothing).vocabulary
-    every = data.replace(vocabulary="all", min_count=1).open(nothing).vocabulary
-    assert "4" in every.tokens  # of validation: "A dog number 4."
-    assert "6" in every.tokens  # of test
-    assert not {"4", "6"} & set(data.replace(min_count=1).open(nothing).vocabulary.tokens)
-    assert len(every) > len(train)
-
-
 def test_images_are_found_under_the_names_of_their_files(tmp_path):
     images = [{"filename": f"COCO_{n}.jpg", "cocoid": n, "split": s, "sentences": [{"raw": "A dog."}]}
               for n, s in ((7, "train"), (8, "val"))]  # fmt: skip

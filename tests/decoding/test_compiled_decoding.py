@@ -34,10 +34,7 @@ def regions(draw_regions):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "names"),
-    [
-        ("eager", ["ngsan", "aoanet", "xlan", "xtransformer", "mdsan", "meshed"]),
-        ("inductor", ["transformer"]),
-    ],
+    [("eager", ["ngsan", "aoanet", "xlan", "xtransformer", "mdsan", "meshed"]), ("inductor", ["transformer"])],
 )
 def test_searches_find_the_same(backend, names):
     subprocess.run([sys.executable, Path(__file__).with_name("compiled_search.py"), backend, *names], check=True)

@@ -23,21 +23,11 @@ def folder(noisy_photographs, make_run, tmp_path):
     here = tmp_path / "project"
     shutil.copytree(noisy_photographs.folder.parent, here / "data")
     data = noisy_photographs.data.replace(
-        annotations=here / "data" / "dataset.json",
-        features=here / "data" / "features.safetensors",
+        annotations=here / "data" / "dataset.json", features=here / "data" / "features.safetensors"
     )
     (here / "runs").mkdir()
     shutil.copytree(make_run("transformer", data, folder=here / "runs" / "trained"), here / "runs" / "x")
     return here
-
-
-def test_paths_are_relative_to_the_run(folder, monkeypatch):
-    config = json.loads((folder / "runs" / "x" / "config.json").read_text())
-    assert config["data"]["annotations"] == "../../data/dataset.json"
-    monkeypatch.chdir(folder / "runs")
-    data = load_run("x").data()
-    assert data.annotations == folder / "data" / "dataset.json"
-    assert len(data.split("val")) == 3
 
 
 def test_a_run_that_is_moved_alone_finds_its_data_where_they_were(folder, tmp_path):

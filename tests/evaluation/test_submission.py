@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from legenda.cli.main import main
-from legenda.data.annotations import coco_id
 from legenda.data.features import write_store
 from legenda.evaluation.submission import IMAGE_COUNTS
 
@@ -88,11 +87,3 @@ def test_what_is_missing_is_named(submit, tmp_path, ids, extractor, message):
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert message in err
     assert not (tmp_path / "server").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "number"),
-    [("42", 42), ("COCO_val2014_000000391895", 391895), ("dog", None), ("1000268201_693b08cb0e", None), ("", None)],
-)
-def test_ids_of_coco(name, number):
-    assert coco_id(name) == number

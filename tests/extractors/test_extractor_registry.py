@@ -190,18 +190,3 @@ def test_the_stored_name_has_weights_and_precision(tmp_path):
     assert split_name("bottom-up@12345678@36regions@bf16") == ("bottom-up@12345678", 36, "bf16")
     assert split_name("bottom-up@12345678@36regions@bf16").ending == "@36regions@bf16"
     assert [is_registered(n) for n in ("hf:x", "bottom-up", "mine.py", "scenes")] == [True, True, False, True]
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("hf:nobody/no-model", "hf:nobody/no-model cannot be loaded"),
-        ("nothing.py", r"nothing\.py cannot be read"),
-        ("scenes@36regions", "the extractor scenes has no choice of 36 regions, as a grid has not"),
-        ("torchvision:resnext152_32x8d", "torchvision has no weights of resnext152_32x8d; name a file"),
-        ("torchvision:fasterrcnn_resnet50_fpn:gone.pth", r"gone\.pth cannot be read|gone\.pth does not exist"),
-    ],
-)
-def test_models_that_cannot_be_loaded_raise(name, message):
-    with pytest.raises(LegendaError, match=message):
-        load_extractor(name)

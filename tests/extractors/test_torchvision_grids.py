@@ -9,7 +9,7 @@ from torchvision.models import resnet
 
 from legenda.errors import LegendaError
 from legenda.extractors import load_extractor
-from legenda.extractors.torchvision import build_grid, extract_grids, load_grid, rename_detectron
+from legenda.extractors.torchvision import extract_grids, load_grid, rename_detectron
 
 
 def image(seed: int, width: int, height: int) -> Image.Image:
@@ -69,14 +69,6 @@ def test_weights_of_detectron_are_renamed_and_read_bgr(tmp_path):
     np.testing.assert_array_equal(first, second)
     with pytest.raises(LegendaError, match="holds deformable convolutions"):
         rename_detectron({**foreign, "backbone.res4.0.conv2_offset.weight": torch.ones(1)}, tmp_path / "x.pth")
-
-
-def test_resnext_152_is_that_of_detectron():
-    with torch.device("meta"):
-        state = build_grid("resnext152_32x8d").state_dict()
-    assert state["layer3.35.conv2.weight"].shape == (1024, 32, 3, 3)
-    assert state["layer4.2.conv3.weight"].shape == (2048, 2048, 1, 1)
-    assert "fc.weight" not in state
 
 
 @pytest.mark.usefixtures("small")

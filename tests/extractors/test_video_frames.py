@@ -52,12 +52,7 @@ def gray(images: list[Image.Image]) -> list[tuple[np.ndarray, np.ndarray]]:
 
 @pytest.mark.parametrize(
     ("frames", "wanted", "expected"),
-    [
-        (20, 5, [2, 6, 10, 14, 18]),
-        (20, 1, [10]),
-        (20, 20, list(range(20))),
-        (3, 7, [0, 0, 1, 1, 1, 2, 2]),
-    ],
+    [(20, 5, [2, 6, 10, 14, 18]), (20, 1, [10]), (20, 20, list(range(20))), (3, 7, [0, 0, 1, 1, 1, 2, 2])],
 )
 def test_a_fixed_number_of_frames_is_evenly_spread(tmp_path, frames, wanted, expected):
     found = numbers(write_video(tmp_path / "v.mp4", frames), FrameSampling(num_frames=wanted))

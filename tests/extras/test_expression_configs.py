@@ -78,17 +78,6 @@ def test_refs_open_with_the_words_of_train(tmp_path):
         data.split("test")
 
 
-def test_refs_take_word_vectors(tmp_path):
-    (tmp_path / "glove.txt").write_text("dog 1 2\n")
-    data = refs(tmp_path)
-    with_vectors = RefsData(
-        refs=data.refs, instances=data.instances, features=data.features, vectors=tmp_path / "glove.txt"
-    )
-    vectors = with_vectors.open(lambda _: None).vectors
-    assert vectors is not None
-    assert vectors.tolist() == [[0, 0], [0, 0], [0, 0], [1, 2], [0, 0]]
-
-
 def test_expressions_choose_among_boxes(tmp_path):
     data = refs(tmp_path)
     images = [(str(image), np.ones((2, 3)), None) for image in (1, 2, 1000)]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from legenda import LegendaError, Regions
+from legenda import Regions
 from legenda.extras.grounding import (
     BoxObjective,
     Expression,
@@ -20,7 +20,7 @@ from legenda.extras.grounding import (
 from legenda.importers import load as load_released
 from legenda.models.checkpoint import load_any
 from legenda.papers import get_recipe
-from legenda.tasks.base import check_objective, regions_to_batch
+from legenda.tasks.base import regions_to_batch
 from legenda.text.vocabulary import QuestionVocabulary
 from legenda.training import TrainingConfig, train
 
@@ -162,21 +162,6 @@ def test_eight_expressions_are_learnt_by_heart(task, data, one_thread):  # noqa:
         accuracy = task.score(predictions, data.train)["accuracy"]
     assert list(predictions) == list(data.train.ids)
     assert accuracy == 100.0
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda task: create(task, "mcan"), "mcan is a model for vqa, not for grounding"),
-        (
-            lambda task: check_objective(task, TrainingConfig(objective="self_critical")),
-            "training.objective='self_critical' is for captioning",
-        ),
-    ],
-)
-def test_what_is_no_model_or_loss_of_the_task(task, make, message):
-    with pytest.raises(LegendaError, match=message):
-        make(task)
 
 
 def test_a_run_keeps_its_words_and_is_continued_with_them(data, tmp_path, one_thread):  # noqa: ARG001

@@ -142,16 +142,6 @@ def test_vqa_takes_given_answers_and_word_vectors(vqa, tmp_path):
     assert opened.vectors[opened.vocabulary.encode(["red"])].tolist() == [[1, 2, 3]]
 
 
-def test_what_vqa_misses_is_named(vqa):
-    with pytest.raises(DataError, match="holds no features of image '20'"):
-        VqaData(questions=vqa.questions, features=vqa.features[:1]).open(lambda _: None)
-    with pytest.raises(DataError, match="no features are named"):
-        VqaData(questions=vqa.questions, features=()).open(lambda _: None)
-    (vqa.questions / "v2_mscoco_val2014_annotations.json").unlink()
-    with pytest.raises(DataError, match=r"v2_mscoco_val2014_annotations.json cannot be read"):
-        vqa.open(lambda _: None)
-
-
 def asked(number: int, text: str, answers: tuple[str, ...] | None) -> Question:
     return Question(str(number), "1", text, None if answers is None else Annotation(answers, "what", "other"))
 

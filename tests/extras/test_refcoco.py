@@ -71,18 +71,6 @@ def test_faults_in_refs_are_named(tmp_path, refs, problem):
     assert "refs(unc).p" in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("instances", "problem"),
-    [
-        ({"images": []}, "the file has no 'annotations'"),
-        ({**INSTANCES, "annotations": [{"id": 9, "bbox": [1, 2, 3]}]}, r"annotations\[0\] is not an image or a box"),
-    ],
-)
-def test_faults_in_instances_are_named(tmp_path, instances, problem):
-    with pytest.raises(DataError, match=rf"instances\.json: {problem}"):
-        read_refs(*files(tmp_path, instances=instances))
-
-
 CAPTION = {
     "text": "Two dogs ' chase a red , old ball .",
     "sentid": 4,
@@ -110,12 +98,6 @@ def test_phrases_by_hand(tmp_path):
         ]
     }
     assert found["val"][0].box == (0.0, 0.0, 30.0, 40.0)
-
-
-def test_phrases_that_begin_at_one_word_and_captions_of_one_text_have_ids_of_their_own(tmp_path):
-    nested = {**CAPTION, "phrases": [[1, ["animals"], 0, 2], [2, ["other"], 0, 1], [1, ["animals"], 0, 1]]}
-    found = read_entities(*entities(tmp_path, {**ENTRY, "captions": [nested, nested]}))["val"]
-    assert len({expression.id for expression in found}) == len(found) == 6
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,7 @@
 import pytest
 
 from legenda.errors import DataError
-from legenda.extras.video import (
-    FRAMES,
-    MOTIONS,
-    MovingScenesData,
-    make_video_scene,
-    video_references,
-    video_scores,
-)
+from legenda.extras.video import FRAMES, MOTIONS, MovingScenesData, make_video_scene, video_references, video_scores
 
 SCENES = [make_video_scene("train", index) for index in range(60)]
 

@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 
 from legenda.errors import LegendaError
-from legenda.extras.vqa import (
-    read_main_answers,
-    read_vqa,
-)
+from legenda.extras.vqa import read_main_answers, read_vqa
 from legenda.extras.word_vectors import read_word_vectors
 from legenda.metrics.vqa import Annotation
 

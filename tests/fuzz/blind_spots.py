@@ -34,10 +34,7 @@ _OPTIONS = {
         "extract {0}/a.png --extractor scenes --out {0}/out.safetensors",
         "--batch-size 2 --shard-size 10 --device cpu --workers 1",
     ),
-    "scores": (
-        "score {0}/p.json {0}/r.json",
-        "--resamples 20 --seed 1 --metrics CIDEr-D --references-per-image 1",
-    ),
+    "scores": ("score {0}/p.json {0}/r.json", "--resamples 20 --seed 1 --metrics CIDEr-D --references-per-image 1"),
     "training": (
         "train scenes.ngsan --out {0}/trained",
         f"{TINY} model.geometry_dim=4 model.dropout=0.1 {SHORT} {SCENES} training.seed=1 training.label_smoothing=0.1 "

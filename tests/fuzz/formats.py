@@ -9,15 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from mutations import (
-    NUMBERS,
-    VALUES,
-    mutate_bytes,
-    mutate_gzip,
-    mutate_json,
-    mutate_lines,
-    mutate_safetensors,
-)
+from mutations import NUMBERS, VALUES, mutate_bytes, mutate_gzip, mutate_json, mutate_lines, mutate_safetensors
 
 
 def mutate_png(data: bytes, random: Random) -> tuple[bytes, str]:

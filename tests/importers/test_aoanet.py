@@ -200,10 +200,7 @@ def without(weights, name):
         (lambda w: {**w, "logit.more": torch.zeros(2)}, "holds logit.more, which aoanet does not have"),
         (lambda w: {**w, "logit.weight": w["logit.weight"][1:]}, r"logit.weight with shape \(50, 32\).* \(51, 32\)"),
         (lambda w: {**w, "ctx2att.weight": torch.tensor(1.0)}, r"ctx2att.weight with shape \(\), which does not fit"),
-        (
-            lambda w: {**w, "logit.weight": w["logit.weight"] * torch.nan},
-            "logit.weight with complex, NaN or infinite",
-        ),
+        (lambda w: {**w, "logit.weight": w["logit.weight"] * torch.nan}, "logit.weight with complex, NaN or infinite"),
     ],
 )
 def test_a_tensor_that_is_missing_left_over_or_misshapen_is_named(full, damage, message):

@@ -49,10 +49,9 @@ def vg():
 
 
 def expected_sizes(name):
-    return {
-        "mcan_a": (50, 23, 28, 20, 32, 4, 2, 64, 24, 40, 1),
-        "mcan_b": (33, 31, 18, 15, 24, 3, 3, 96, 16, 36, 2),
-    }[name]
+    return {"mcan_a": (50, 23, 28, 20, 32, 4, 2, 64, 24, 40, 1), "mcan_b": (33, 31, 18, 15, 24, 3, 3, 96, 16, 36, 2)}[
+        name
+    ]
 
 
 @pytest.mark.parametrize("name", QUESTIONS)

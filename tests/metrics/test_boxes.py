@@ -9,14 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from safetensors.numpy import load_file
 
-from legenda.metrics.boxes import (
-    box_iou,
-    clip_boxes,
-    decode_deltas,
-    encode_deltas,
-    grounding_accuracy,
-    score_targets,
-)
+from legenda.metrics.boxes import box_iou, clip_boxes, decode_deltas, encode_deltas, grounding_accuracy, score_targets
 
 
 def boxes(*rows: tuple[float, float, float, float]) -> np.ndarray:

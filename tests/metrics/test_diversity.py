@@ -7,19 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legenda.errors import LegendaError
-from legenda.metrics import (
-    DocumentFrequencies,
-    evaluate,
-    measure_diversity,
-    score_oracle,
-)
+from legenda.metrics import DocumentFrequencies, evaluate, measure_diversity, score_oracle
 from legenda.metrics.bleu import bleu
 from legenda.metrics.cider import cider
 
-SAMPLES = {
-    1: ["A dog runs.", "A dog runs.", "a cat sits"],
-    2: ["two boats at sea", "two boats", "ships"],
-}
+SAMPLES = {1: ["A dog runs.", "A dog runs.", "a cat sits"], 2: ["two boats at sea", "two boats", "ships"]}
 CAPTIONS = st.lists(st.lists(st.sampled_from("abcdef"), max_size=6).map(" ".join), min_size=2, max_size=5)
 
 

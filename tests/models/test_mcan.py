@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from legenda import Regions
-from legenda.attention import MultiBranchAttention, MultiHeadAttention
 from legenda.errors import LegendaError
 from legenda.models.checkpoint import load_any
 from legenda.models.mcan import AttentionPool, Grounder, GroundingConfig, Mcan, McanConfig
@@ -77,15 +76,6 @@ def test_geometry_adds_a_projection_of_the_queries_in_each_layer_and_one_embeddi
     assert parameters(geometry="query") == 57_812_491 + 6 * (512 * 512 + 512) + 4 * 64 + 64
 
 
-def test_options_change_the_attention_among_regions_alone():
-    model = mcan(**ATTENTIONS[2])
-    assert all(isinstance(layer.attention, MultiBranchAttention) for layer in model.backbone.regions)
-    others = [layer.attention for layer in model.backbone.words] + [
-        layer.cross_attn for layer in model.backbone.regions
-    ]
-    assert all(isinstance(attention, MultiHeadAttention) and attention.rescale is None for attention in others)
-
-
 @pytest.mark.parametrize("options", ATTENTIONS)
 @pytest.mark.parametrize("create", [mcan, grounder])
 def test_padding_plays_no_part(create, options, regions):
@@ -146,14 +136,6 @@ def test_gradients_reach_every_parameter(create, options, regions):
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
-
-
-def test_an_empty_question_or_image_gives_finite_numbers(regions):
-    model = mcan(geometry="query")
-    with torch.no_grad():
-        assert model(regions, torch.zeros_like(QUESTION)).isfinite().all()
-        empty = Regions(torch.zeros(2, 4, 6), torch.zeros(2, 4, 4))
-        assert model(empty, QUESTION).isfinite().all()
 
 
 def test_glimpses_stand_side_by_side():

@@ -136,22 +136,6 @@ def test_tokens_do_not_attend_to_padding(draw_regions):
 
 
 @torch.no_grad()
-def test_a_search_reorders_the_attention_mask(draw_regions):
-    model = build("mdsan", pad_token_id=1)
-    memory = model.encode(double(draw_regions((4, 3), dim=FEATURES)))
-    tokens = torch.tensor([[[2, 1], [2, 5]]]).expand(2, -1, -1)
-    state = model.decoder.init_state(memory, 2)
-    for word in tokens.unbind(dim=-1):
-        _, state = model.decoder.step(word, state, memory)
-    beams = torch.tensor([[1, 0, 0], [0, 1, 1]])
-    following = torch.tensor([[3, 4, 5], [6, 7, 1]])
-    found, _ = model.decoder.step(following, state.reorder(beams), memory)
-    rows = torch.stack([tokens[image, beams[image]] for image in range(2)])
-    whole = model.decoder(torch.cat([rows, following.unsqueeze(-1)], dim=-1), memory)
-    torch.testing.assert_close(found, whole[:, :, -1])
-
-
-@torch.no_grad()
 def test_rows_of_zeros_are_padding(draw_regions):
     model = build("mdsan")
     regions = double(draw_regions((5, 5, 5), dim=FEATURES))
@@ -191,14 +175,3 @@ def test_encoder_and_decoder_combine_with_those_of_other_models(name, options, d
     torch.testing.assert_close(steps(model, model.encode(regions), tokens), logits)
     alone = Regions(regions.features[1:, :2], regions.boxes[1:, :2])
     torch.testing.assert_close(model(alone, tokens[1:])[0], logits[1])
-
-
-def test_training_leaves_branches_out():
-    model = build("mdsan", dropout=0.0).train()
-    regions = Regions.from_grid(torch.randn(1, 6, FEATURES).double(), 2, 3)
-    tokens = torch.zeros(1, 1, 2, dtype=torch.long)
-    torch.manual_seed(0)
-    found = {round(model(regions, tokens)[0, 0, 0, 0].item(), 9) for _ in range(12)}
-    assert len(found) > 6
-    plain = build("mdsan", dropout=0.0, drop_branch=0.0)
-    torch.testing.assert_close(plain.train()(regions, tokens), plain.eval()(regions, tokens))

@@ -13,22 +13,9 @@ from legenda.models import describe_model
 SMALL = {"vocab_size": 11, "feature_dim": 6, "dim": 16, "num_heads": 2, "num_layers": 2, "ff_dim": 24}
 
 
-def test_names_by_pattern():
-    names = legenda.list_models()
-    assert names == sorted(names)
-    assert {"transformer", "nsan", "gsan", "ngsan"} <= set(names)
-    assert legenda.list_models("n*san") == ["ngsan", "nsan"]
-    assert legenda.list_models("no such") == []
-
-
 @pytest.mark.parametrize(
     ("name", "norm", "geometry"),
-    [
-        ("transformer", "none", "none"),
-        ("nsan", "in", "none"),
-        ("gsan", "none", "query"),
-        ("ngsan", "in", "query"),
-    ],
+    [("transformer", "none", "none"), ("nsan", "in", "none"), ("gsan", "none", "query"), ("ngsan", "in", "query")],
 )
 def test_what_the_names_of_the_ngsan_paper_fix(name, norm, geometry):
     model = legenda.create_model(name, **SMALL)
@@ -49,11 +36,7 @@ def test_the_paper_sets_the_rest():
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [
-        ("ngsaan", r"'ngsaan'; did you mean ngsan\?$"),
-        ("", "choose from aoanet, "),
-        ("???", "choose from aoanet, "),
-    ],
+    [("ngsaan", r"'ngsaan'; did you mean ngsan\?$"), ("", "choose from aoanet, "), ("???", "choose from aoanet, ")],
 )
 def test_an_unknown_name(name, message):
     with pytest.raises(LegendaError, match=message):
@@ -68,10 +51,7 @@ def test_an_unknown_name(name, message):
         ({"num_layers": 0}, "num_layers"),
         ({"dropout": 1.5}, "dropout"),
         ({"norm": "instance"}, "'instance'; choose from bn, in, in_affine, ln, none"),
-        (
-            {"geometry": "querry"},
-            "choose from none, absolute, sine, relative, content, query, key",
-        ),
+        ({"geometry": "querry"}, "choose from none, absolute, sine, relative, content, query, key"),
         ({"num_heads": 3}, "dim=16 .* num_heads=3"),
         ({"dim": 12, "geometry": "absolute"}, "not 12"),
     ],

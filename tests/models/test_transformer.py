@@ -92,14 +92,3 @@ def test_unscaled_geometry_is_geometry_with_larger_weights(draw_regions, geometr
         for parameter in layer.attention.score_bias.parameters():
             parameter.mul_(math.sqrt(DIM // HEADS))
     torch.testing.assert_close(scaled.encode(regions).states, unscaled.encode(regions).states)
-
-
-def test_norms_and_geometry_stay_in_the_encoder():
-    model = build("ngsan")
-    for layer in model.encoder.layers:
-        assert layer.attention.query_norm is not None
-        assert layer.attention.key_norm is None
-        assert layer.attention.score_bias is not None
-    for layer in model.decoder.layers:
-        for attention in (layer.self_attn, layer.cross_attn):
-            assert attention.query_norm is attention.key_norm is attention.score_bias is None

@@ -109,14 +109,6 @@ def test_beam_search_serves_it_with_fairseqs_length_rule():
             torch.testing.assert_close(log_probs[:length], expected.squeeze(1), rtol=1e-4, atol=1e-4)
 
 
-def test_text_becomes_ids_and_ids_text():
-    model = small(vocab_size=7)
-    model.vocabulary, model.subwords = WORDS, BPETokenizer()
-    assert model.encode_text("a the@@ re x") == [2, 5, 6, 1, 0]
-    assert model.decode_text([5, 6, 4, 0, 2]) == "there c"
-    assert model.decode_text([0]) == ""
-
-
 def test_words_and_weights_are_saved_and_loaded(tmp_path):
     model, other = small(vocab_size=7), small(seed=1, vocab_size=7)
     model.vocabulary, model.subwords = WORDS, BPETokenizer("#version: 0.2\nr e</w>\n")

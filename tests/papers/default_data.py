@@ -120,12 +120,7 @@ def _write_daquar(folder: Path) -> None:
 
 def _write_expressions(folder: Path, by: str) -> None:
     entries: list[Mapping[str, Any]] = [
-        {
-            "ann_id": n,
-            "image_id": n,
-            "split": split,
-            "sentences": [{"sent_id": n, "tokens": ["the", "brown", "dog"]}],
-        }
+        {"ann_id": n, "image_id": n, "split": split, "sentences": [{"sent_id": n, "tokens": ["the", "brown", "dog"]}]}
         for n, split in zip(IMAGES, SPLITS, strict=True)
     ]
     instances = {

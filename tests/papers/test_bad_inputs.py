@@ -52,19 +52,6 @@ def refused(run_command, folder, monkeypatch) -> Callable[[str], str]:
     return call
 
 
-def test_features_of_another_extractor(refused):
-    evaluate = "evaluate run --split val --annotations dataset_coco.json --features "
-    train = "train coco.transformer --init-from run --out new data.features="
-    for name, extractor in (("other", "other"), ("changed", "mine@11111111")):
-        for command in (evaluate, train):
-            sentence = (
-                f"{name}.safetensors was made by the extractor {extractor}, but run was trained on features of mine"
-            )
-            assert sentence in refused(f"{command}{name}.safetensors")
-    assert "the features have 13 channels but transformer reads 12" in refused(f"{evaluate}wide.safetensors")
-    assert "run was trained with feature_dim=12, not 13; use features of" in refused(f"{train}wide.safetensors")
-
-
 def test_a_vocabulary_of_another_size(refused):
     sentence = refused("evaluate cut --split val --annotations dataset_coco.json --features own.safetensors")
     assert "cut/vocabulary.txt has 8 tokens where cut/config.json has vocab_size=9; restore" in sentence

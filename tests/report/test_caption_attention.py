@@ -59,16 +59,6 @@ def test_sheets_show_the_attention_of_the_search(make_run, run_command, picture,
     assert (np.asarray(drawn) == RED).all(axis=-1).any()
 
 
-def test_one_head_is_drawn_instead_of_the_mean(run, run_command, picture, tmp_path):
-    words, attention, boxes = _searched(run, picture, beam_size=3)
-    for head in (0, 1):
-        run_command(f"caption {picture} --model {run} --save-attention {tmp_path / str(head)} --head {head}")
-        title = f"{picture}: {' '.join(words[0])} (head {head})"
-        expected = draw_words(Image.open(picture), boxes, words[0], attention[0, : len(words[0]), head], title=title)
-        drawn = Image.open(tmp_path / str(head) / "a.png.png")
-        np.testing.assert_array_equal(np.asarray(drawn), np.asarray(expected))
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -6,12 +6,7 @@ from PIL import Image
 from scipy import ndimage
 
 from legenda.errors import LegendaError
-from legenda.report.overlay import (
-    average_heads,
-    blank_canvas,
-    draw_overlay,
-    draw_words,
-)
+from legenda.report.overlay import average_heads, blank_canvas, draw_overlay, draw_words
 
 RED = (224, 0, 43)
 PAPER = (250, 249, 246)

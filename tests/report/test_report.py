@@ -117,13 +117,7 @@ def test_attention_of_the_wrong_shape_names_example_and_model(report, tmp_path, 
 
 
 @pytest.mark.parametrize(
-    "boxes",
-    [
-        [[0, 0, 1]] * 4,
-        [[0, 0, 1.1, 1]] * 4,
-        [[0.5, 0, 0.2, 1]] * 4,
-        [[0, math.nan, 1, 1]] * 4,
-    ],
+    "boxes", [[[0, 0, 1]] * 4, [[0, 0, 1.1, 1]] * 4, [[0.5, 0, 0.2, 1]] * 4, [[0, math.nan, 1, 1]] * 4]
 )
 def test_invalid_boxes_name_the_example(report, tmp_path, boxes):
     example = replace(report.examples[0], boxes=boxes)

@@ -3,11 +3,9 @@
 import json
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 import torch
 from claim import arm_recipe, count_steps, get_claim, list_claims
-from measures import noise_of
 from page import Interval, decide, paired_interval
 
 from legenda.io import write_json
@@ -168,11 +166,3 @@ def test_the_verdict_follows_from_the_interval(low, high, seeds, higher, lower):
     interval = Interval(0.0, low, high)
     assert decide(interval, seeds, "higher") == higher
     assert decide(interval, seeds, "lower") == lower
-
-
-def test_the_noise_of_gradients_is_that_of_their_distribution():
-    generator = np.random.default_rng(0)
-    mean, deviation = np.full(50, 0.2), 0.5  # variance 50 * 0.25, squared norm 50 * 0.04
-    gradients = torch.from_numpy(mean + deviation * generator.standard_normal((4000, 50)))
-    assert noise_of(gradients) == pytest.approx(6.25, rel=0.05)
-    assert noise_of(torch.tensor([[1.0], [-1.0]])) == float("inf")

@@ -79,11 +79,7 @@ def test_the_coefficients_of_a_worked_example():
         ("x.txt", "a.jpg\tb.jpg#0\t0.5\t3\t0", "line 1 has neither three ratings"),
         ("x.csv", "image_id,caption\na,b", "row 1 lacks image_id, caption or rating"),
         ("x.csv", "image_id,caption,rating\na,b,1", "fewer than two captions"),
-        (
-            "x.json",
-            '[{"image_id": "a", "caption": "b", "rating": NaN}]',
-            "x.json holds a number that is NaN",
-        ),
+        ("x.json", '[{"image_id": "a", "caption": "b", "rating": NaN}]', "x.json holds a number that is NaN"),
     ],
 )
 def test_bad_files_are_refused_in_a_sentence(name, content, message):

@@ -3,13 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from encoders import (
-    attentions_of,
-    depends_on_features,
-    distance_weights,
-    geometric_weights,
-    position_matrices,
-)
+from encoders import attentions_of, depends_on_features, distance_weights, geometric_weights, position_matrices
 
 import legenda
 from legenda.errors import LegendaError

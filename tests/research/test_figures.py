@@ -7,10 +7,7 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="needs the extra figures")
 
-from drawing import (
-    Curve,
-    draw_curves,
-)
+from drawing import Curve, draw_curves
 
 from legenda.data.captions import ScenesData
 from legenda.papers import get_recipe

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from judgments import JudgmentFile, Pair, fleiss_kappa, read_judgments, summarize_judgments
+from judgments import JudgmentFile, Pair, fleiss_kappa, read_judgments
 
 from legenda.errors import ConfigError
 
@@ -105,24 +105,3 @@ _DIAGNOSES = """
 )
 def test_kappa_of_worked_examples(table, expected):
     assert fleiss_kappa(table) == pytest.approx(expected, abs=5e-4)
-
-
-def test_the_summary_has_shares_preference_and_agreement(path):
-    file = open_file(path)
-    answer_all(file, "Ann", first_is_better)
-    answer_all(file, "Bob", lambda q: first_is_better(q) if int(PAIRS[q.pair].image) < 3 else "equal")
-    question = file.next_question("Cy")
-    file.answer("Cy", question.pair, {"left": "right", "right": "left"}[first_is_better(question)])
-    found = summarize_judgments(path).results
-    assert found["judgments"] == {"first": 9, "equal": 3, "second": 1}
-    assert found["shares"]["first"] == pytest.approx(9 / 13)
-    assert found["shares"]["preference"] == pytest.approx(8 / 13)
-    assert found["judges"] == 3
-    # by hand, of the five images with two judges: the image that Cy saw has three
-    agreed = 3 - (question.pair < 3)
-    observed, first = agreed / 5, (2 * agreed + (5 - agreed)) / 10
-    expected = first**2 + (1 - first) ** 2
-    assert found["agreement"]["images"] == 5
-    assert found["agreement"]["kappa"] == pytest.approx((observed - expected) / (1 - expected))
-    bounds = found["intervals"]["preference"]
-    assert bounds["low"] <= 8 / 13 <= bounds["high"]

@@ -104,8 +104,7 @@ def loss_of(task: SelfCriticalObjective, regions: Regions, captions: torch.Tenso
 
 
 @pytest.mark.parametrize(
-    ("baseline", "drawn", "share"),
-    [("greedy", 1, 1.0), ("mean_of_others", 2, 1.0), ("mean", 2, 0.5)],
+    ("baseline", "drawn", "share"), [("greedy", 1, 1.0), ("mean_of_others", 2, 1.0), ("mean", 2, 0.5)]
 )
 def test_the_expected_gradient_is_that_of_the_expected_reward(monkeypatch, baseline, drawn, share):
     """All that can be drawn is drawn, each weighed by its probability; the sum must be the exact gradient."""

@@ -2,8 +2,7 @@
 
 import pytest
 
-from legenda.text import Vocabulary
-from legenda.text.subwords import BPETokenizer, SentencePieceTokenizer, build_subword_vocabulary, load_subwords
+from legenda.text.subwords import BPETokenizer, SentencePieceTokenizer, load_subwords
 
 pytest.importorskip("sentencepiece", reason="needs sentencepiece")
 
@@ -58,12 +57,6 @@ def test_merges_apply_in_the_order_they_were_learned(word, pieces):
     assert BPETokenizer(MERGES).tokenize(word) == pieces
 
 
-def test_old_files_of_merges_keep_the_end_of_a_word_apart():
-    """Without a version line "s" and the end of the word merge by a rule of their own."""
-    assert BPETokenizer("e s\nes </w>\n").tokenize("eses es") == ["es@@", "es", "es"]
-    assert BPETokenizer("e s\n").tokenize("eses") == ["es@@", "es"]
-
-
 @pytest.mark.parametrize(
     ("pieces", "text"),
     [
@@ -90,17 +83,3 @@ def test_saved_subwords_come_back(made, tmp_path):
     assert type(again) is type(subwords)
     for line in (*LINES, "newest lower es"):
         assert again.tokenize(line) == subwords.tokenize(line)
-
-
-def test_counted_vocabulary():
-    vocabulary = build_subword_vocabulary(BPETokenizer(), ["a b a", "a c"])
-    assert isinstance(vocabulary, Vocabulary)
-    assert vocabulary.tokens == ("<end>", "<unk>", "a", "b", "c")
-
-
-def test_merges_that_do_not_say_their_version_are_read_again(tmp_path):
-    """As subword-nmt 0.1 wrote them."""
-    pieces = BPETokenizer("a b\nab c\n")
-    pieces.save(tmp_path / "subwords.model")
-    again = load_subwords(tmp_path / "subwords.model")
-    assert again.tokenize("abc abd") == pieces.tokenize("abc abd")

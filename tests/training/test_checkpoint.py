@@ -81,14 +81,7 @@ def test_values_that_are_not_finite_are_not_resumed(tmp_path, name, value):
 
 
 @pytest.mark.parametrize(
-    "progress",
-    [
-        None,
-        "{",
-        '{"epochs": 3}',
-        '{"epoch": 3, "stage_epoch": 4294967295}',
-        '{"step": 3, "stage_step": 4}',
-    ],
+    "progress", [None, "{", '{"epochs": 3}', '{"epoch": 3, "stage_epoch": 4294967295}', '{"step": 3, "stage_step": 4}']
 )
 def test_a_file_without_progress_is_no_training_state(tmp_path, progress):
     metadata = None if progress is None else {"progress": progress, "checksum": f"{zlib.crc32(progress.encode()):08x}"}

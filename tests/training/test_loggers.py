@@ -57,15 +57,6 @@ def test_tensorboard_gets_every_number(packages, tmp_path, monkeypatch):
     assert packages.metrics == [("loss", 0.5, 20), ("validation/CIDEr-D", 0.25, 20), "flush"]
 
 
-def test_wandb_gets_them_where_the_environment_names_a_project(packages, tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_PROJECT", "captions")
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    (tell,) = open_loggers(tmp_path, 0)
-    tell(RECORD)
-    assert packages.opened["project"] == "captions"
-    assert packages.metrics == [({"loss": 0.5, "validation/CIDEr-D": 0.25}, 20)]
-
-
 def test_the_table_has_a_line_for_each_number(tmp_path):
     open_history(tmp_path, 0)
     add_record(tmp_path, RECORD)

@@ -97,10 +97,7 @@ def with_captions(change) -> DataModule:
     ("change", "difference"),
     [
         (lambda text: re.sub(r"\bred\b", "redd", text), r"other data \(line \d+ of vocabulary.txt is red there, redd"),
-        (
-            lambda text: " ".join(reversed(text.split())),
-            r"other data \(data_digest.train is 24 examples, ",
-        ),
+        (lambda text: " ".join(reversed(text.split())), r"other data \(data_digest.train is 24 examples, "),
     ],
 )
 def test_data_that_changed_are_refused_and_the_difference_named(completed_run, change, difference):

@@ -1,18 +1,12 @@
 """The learning rate, step by step."""
 
-import json
 import math
-from typing import Literal
 
 import pytest
 
-import legenda
-from legenda.config import PositiveFloat, merge, to_json
 from legenda.errors import LegendaError
-from legenda.papers import get_recipe
-from legenda.recipes import parse_changes
 from legenda.tasks.config import ScheduledSamplingConfig
-from legenda.training import Constant, Cosine, EpochwiseLR, Linear, Noam, Plateau, Schedule, StepDecay
+from legenda.training import Constant, Cosine, EpochwiseLR, Linear, Noam, Plateau, StepDecay
 from legenda.training.schedules import InverseSqrt
 
 
@@ -119,25 +113,3 @@ def test_what_no_schedule_can_follow_is_refused(kind, wrong):
 def test_a_linear_rate_falls_to_nothing_and_stays():
     schedule = Linear(learning_rate=8.0, total_steps=4)
     assert [schedule.at(step, 1) for step in range(6)] == [8.0, 6.0, 4.0, 2.0, 0.0, 0.0]
-
-
-@pytest.mark.usefixtures("forget_plugins")
-def test_a_registered_schedule_is_named_by_options_and_in_json():
-    @legenda.register_schedule("halving")
-    class Halving(Schedule):
-        kind: Literal["halving"] = "halving"
-        peak: PositiveFloat = 1e-3
-
-        def at(self, step, epoch, scores=()):  # noqa: ARG002
-            return self.peak / 2**epoch
-
-    options = ["training.schedule=halving", "training.schedule.peak=0.5"]
-    recipe = get_recipe("scenes.ngsan").override(parse_changes(options))
-    assert recipe.stages[0].schedule == Halving(peak=0.5)
-    assert recipe.override({"training": {"schedule": {"peak": 0.25}}}).stages[0].schedule == Halving(peak=0.25)
-    described = json.loads(json.dumps(to_json(recipe.stages[0])))
-    assert described["schedule"] == {"kind": "halving", "peak": 0.5}
-    assert merge(type(recipe.stages[0]), described, "training") == recipe.stages[0]
-    assert not recipe.stages[0].schedule.has_ended(10**6, 10**6)
-    with pytest.raises(LegendaError, match="peak must be"):
-        Halving(peak=0.0)

@@ -212,11 +212,7 @@ def test_self_critical_training_raises_the_reward(tmp_path):
     training = SECOND.replace(
         self_critical=settings, epochs=10, schedule=Constant(learning_rate=5e-3), max_grad_value=0.0
     )
-    run(
-        tmp_path / "run",
-        training.replace(optimizer="adam", weight_averaging="none", eval_every=10),
-        dropout=0.0,
-    )
+    run(tmp_path / "run", training.replace(optimizer="adam", weight_averaging="none", eval_every=10), dropout=0.0)
     rewards = [record["reward"] for record in read_history(tmp_path / "run") if "reward" in record]
     assert rewards[0] < -4
     assert rewards[-1] > -2

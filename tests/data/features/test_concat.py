@@ -51,11 +51,6 @@ def test_two_names_of_coco_with_one_number_are_refused(tmp_path, second, togethe
     store.reader([COCO, second])
 
 
-def test_an_image_in_two_stores_is_refused(tmp_path):
-    with pytest.raises(DataError, match=r"image 'a' may be that of .*0\.safetensors.* or of .*1\.safetensors"):
-        open_stores(tmp_path, ("a", "b"), ("a",)).reader(["a"])
-
-
 def test_stores_of_other_features_are_refused(tmp_path):
     write_store(tmp_path / "a.safetensors", [("a", np.ones((2, 3)), None)], extractor="own")
     write_store(tmp_path / "b.safetensors", [("b", np.ones((2, 4)), None)], extractor="own")

@@ -30,10 +30,7 @@ def test_round_trips_through_every_kind_keep_the_checksum(tmp_path, boxes, dtype
     checksums, progress_calls = set(), []
     for before, after in (("a.safetensors", "b.hdf5"), ("b.hdf5", "c"), ("c", "d.h5"), ("d.h5", "e.safetensors")):
         report = convert(
-            [tmp_path / before],
-            tmp_path / after,
-            dtype=dtype,
-            progress=lambda *call: progress_calls.append(call),
+            [tmp_path / before], tmp_path / after, dtype=dtype, progress=lambda *call: progress_calls.append(call)
         )
         assert (report.images, report.regions, report.feature_dim, report.has_boxes) == (3, 6, 5, boxes)
         assert report.extractor == "own-1"

@@ -137,12 +137,7 @@ def write_foreign(path: Path, changes: dict[str, np.ndarray | None], metadata: d
     """A store of three images as another program would write it, with some arrays or entries changed or left out."""
     features, boxes = np.ones((6, 3), np.float16), np.tile(BOXES, (3, 1))
     arrays = {"features": features, "boxes": boxes, "offsets": np.array([0, 2, 4, 6]), **changes}
-    entries = {
-        "format": "legenda.features.1",
-        "ids": json.dumps(["a", "b", "c"]),
-        "extractor": "other",
-        **metadata,
-    }
+    entries = {"format": "legenda.features.1", "ids": json.dumps(["a", "b", "c"]), "extractor": "other", **metadata}
     kept = {name: array for name, array in arrays.items() if array is not None}
     save_file(kept, path, {key: value for key, value in entries.items() if value is not None})
     return path

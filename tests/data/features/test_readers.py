@@ -215,18 +215,6 @@ def test_49_cells_in_one_list_are_a_grid_of_7_by_7(tmp_path, ending):
     np.testing.assert_allclose(packed.boxes[0, 8], [1 / 7, 1 / 7, 2 / 7, 2 / 7], atol=1e-6)
 
 
-def test_a_file_with_grids_and_regions_is_chosen_from(tmp_path):
-    with h5py.File(tmp_path / "f.hdf5", "w") as file:
-        file["1_grids"], file["1_features"] = features_of("1", 4), features_of("1", 3)
-    with pytest.raises(DataError, match=r"f\.hdf5 holds both.*f\.hdf5:grids or .*f\.hdf5:features"):
-        open_features(tmp_path / "f.hdf5")
-    assert open_features(f"{tmp_path}/f.hdf5:grids").read(["1"]).mask.sum() == 4
-    assert open_features(f"{tmp_path}/f.hdf5:features").read(["1"]).mask.sum() == 3
-    write_tsv(tmp_path / "f.tsv")
-    with pytest.raises(DataError, match="not an HDF5 file"):
-        open_features(f"{tmp_path}/f.tsv:grids")
-
-
 @pytest.mark.parametrize("zipped", [True, False])
 def test_grids_of_grid_feats_vqa_are_pooled_to_7_by_7(tmp_path, zipped):
     grids = torch.randn(2, 1, 5, 14, 21)
@@ -240,15 +228,6 @@ def test_grids_of_grid_feats_vqa_are_pooled_to_7_by_7(tmp_path, zipped):
     torch.save({"model": grids[0]}, tmp_path / "9.pth")
     with pytest.raises(DataError, match=r"image '9'.* a dict, where a grid of shape \(1, D, H, W\) is needed"):
         open_features(tmp_path).read(["9"])
-
-
-def test_sizes_of_a_folder_of_annotations(tmp_path):
-    folder = write_cocobu(tmp_path)
-    (tmp_path / "annotations").mkdir()
-    write_sizes(tmp_path / "annotations").rename(tmp_path / "annotations" / "captions_val2014.json")
-    assert open_features(folder, sizes=tmp_path / "annotations").has_boxes
-    with pytest.raises(DataError, match=r"cocobu_box holds no captions_\*\.json"):
-        open_features(folder, sizes=tmp_path / "cocobu_box").read(["9"])
 
 
 def test_bottom_up_features_are_read_in_either_orientation(tmp_path):

@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from legenda.data.scenes import (
-    FEATURE_DIM,
-    Scene,
-    SceneSplit,
-    Thing,
-    draw_scene,
-    find_things,
-    make_split,
-)
+from legenda.data.scenes import FEATURE_DIM, Scene, SceneSplit, Thing, draw_scene, find_things, make_split
 from legenda.data.scenes.pixels import SIDE
 from legenda.data.scenes.world import COLORS, SHAPES
 from legenda.errors import DataError
@@ -68,14 +60,6 @@ def test_a_patch_depends_on_the_kind_only():
     for feature, thing in both:
         assert np.array_equal(feature, of_kind[thing.kind]), thing
     assert {thing.kind for _, thing in both} == set(KINDS)
-
-
-def test_a_ring_is_one_thing_and_things_that_touch_the_border_are_found():
-    ring = Thing("ring", "green", 0.1, 0.5, 0.2)
-    features, boxes = find_things(drawn(ring, Thing("frame", "pink", 0.6, 0.91, 0.18)))
-    assert len(features) == 2
-    assert boxes.min() == 0
-    assert boxes.max() == 1
 
 
 @pytest.mark.parametrize("quality", [90, 75])

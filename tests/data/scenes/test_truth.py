@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from legenda.data.scenes import Scene, Thing, check_caption, truth_scores
+from legenda.data.scenes import Scene, Thing, check_caption
 from legenda.data.scenes.language import is_odd, of_shape
 from legenda.data.scenes.world import PARITY_SHAPES, WARM, make_scene
 
@@ -104,20 +104,6 @@ def test_bind(caption, true):
     verdict = check_caption(caption, BIND)
     assert (verdict.true, verdict.bind) == (true, true)
     assert (verdict.pair, verdict.axis, verdict.size) == (None, None, None)
-
-
-def test_shares_count_each_family_by_itself():
-    scenes = {str(number): scene for number, scene in enumerate((NEAR, NEAR, NEAR, SIZE, SIZE, BIND))}
-    captions = {
-        "0": "a red circle next to a blue square",
-        "1": "a red circle and a blue square one above the other",
-        "2": "a blue square and a red circle side by side",
-        "3": "the larger ring is black",
-        "4": "the larger ring is pink",
-        "5": "two brown things side by side",
-    }
-    expected = {"truth": 3 / 6, "pair": 3 / 3, "axis": 1 / 2, "size": 1 / 2, "bind": 0 / 1}
-    assert truth_scores(captions, scenes) == pytest.approx(expected)
 
 
 WHITE = (240, 240, 240)
