@@ -2,6 +2,7 @@
 
 import pytest
 
+from legenda.errors import LegendaError
 from legenda.text.subwords import BPETokenizer, SentencePieceTokenizer, load_subwords
 
 pytest.importorskip("sentencepiece", reason="needs sentencepiece")
@@ -83,3 +84,9 @@ def test_saved_subwords_come_back(made, tmp_path):
     assert type(again) is type(subwords)
     for line in (*LINES, "newest lower es"):
         assert again.tokenize(line) == subwords.tokenize(line)
+
+
+@pytest.mark.parametrize("merges", ["#version: 0.2\n", "", "#version: 0.2\na \n"])
+def test_merges_without_a_pair_are_refused(merges):
+    with pytest.raises(LegendaError, match="is no pair of pieces"):
+        BPETokenizer(merges)

@@ -88,9 +88,9 @@ class BPETokenizer:
         self._text, self._bpe = merges, None
         if merges is not None:
             lines = merges.rstrip("\n").split("\n")
-            pairs = lines[1:] if lines[0] in ("#version: 0.1", "#version: 0.2") else lines
+            pairs = (lines[1:] or [""]) if lines[0] in ("#version: 0.1", "#version: 0.2") else lines
             for pair in pairs:
-                if len(pair.split(" ")) != 2 or pair.startswith("#version"):
+                if len(pair.strip("\r ").split(" ")) != 2 or pair.startswith("#version"):
                     raise DataError(f"{pair!r} is no pair of pieces to be merged; {_HINT}")
             self._bpe = import_extra("subword_nmt.apply_bpe", "translation").BPE(io.StringIO(merges))
 
