@@ -1,5 +1,6 @@
 """Laws of jobs in this process: resumed = uninterrupted, one file = its shards; images that fail; refused folders."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from safetensors.torch import load_file
 
+from legenda.data.captions import ScenesData
 from legenda.data.features import open_features
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.extractors import Extractor
 from legenda.jobs import Job, extract_store, open_job, run_job
+from legenda.jobs.captions import fingerprint
 from legenda.jobs.engine import LoadedWork
 from legenda.jobs.features import FeatureTask, extract_shards
+from legenda.models.weights import save_weights
+from legenda.run_folder import WEIGHTS
 
 SHARD_SIZE, BATCH_SIZE = 4, 3
 
@@ -228,3 +234,15 @@ def test_stores_are_read_where_urls_are_allowed(images, tmp_path):
     job = start(tmp_path / "out", url, allow_urls=True)
     assert (run(job).images, run(job).failed) == (10, 2)
     assert open_features(tmp_path / "out").ids == tuple("01234569")
+
+
+def test_the_weights_of_a_job_are_known_without_reading_their_tensors(make_run, tmp_path, monkeypatch):
+    run = make_run("transformer", ScenesData(train=6, validation=3))
+    for reader in ("legenda.models.weights._read", "hashlib.file_digest"):
+        monkeypatch.setattr(reader, lambda *_: pytest.fail("the tensors were read"))
+    first = fingerprint(run)
+    shutil.copytree(run, tmp_path / "copy")
+    assert fingerprint(tmp_path / "copy") == first
+    weights = load_file(run / WEIGHTS)
+    save_weights({name: value + 1 for name, value in weights.items()}, tmp_path / "copy")
+    assert fingerprint(tmp_path / "copy") != first

@@ -242,11 +242,16 @@ def load_bottom_up(weights: Path, device: torch.device) -> tuple[BottomUp, str]:
 
     Raises CheckpointError or DataError, naming the file, when it is missing or holds other weights.
     """
-    digest = hashlib.sha256(verified(weights.read_bytes, weights, HINT)).hexdigest()[:8]
+    digest = verified(lambda: _sha256(weights), weights, HINT)[:8]
     with torch.device("meta"):
         model = BottomUp()
     load_weights(model, read_tensors(weights, HINT), weights, HINT)
     return model.eval().to(device), digest
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @torch.inference_mode()

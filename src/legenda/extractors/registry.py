@@ -230,7 +230,9 @@ def _digest(files: list[Path]) -> str:
     digest = hashlib.sha256()
     for file in files:
         try:
-            digest.update(file.read_bytes())
+            with file.open("rb") as stream:
+                while chunk := stream.read(1 << 20):
+                    digest.update(chunk)
         except OSError as error:
             raise DataError(f"{file} cannot be read ({error.strerror or error}); name a file of weights") from error
     return digest.hexdigest()[:8]

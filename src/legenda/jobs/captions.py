@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from legenda.compute import Precision, SearchOptions
 from legenda.jobs.shards import ImageResult, failure
+from legenda.models.weights import read_checksum
 from legenda.run_folder import CONFIG, VOCABULARY, WEIGHTS
 
 if TYPE_CHECKING:
@@ -63,10 +64,9 @@ class CaptionWork:
 
 
 def fingerprint(run: Path) -> str:
-    """Return the SHA-256 of a run's model: its weights, vocabulary and configuration."""
-    digest = hashlib.sha256()
-    for path in sorted(run / name for name in (CONFIG, WEIGHTS, VOCABULARY)):
+    """Return the SHA-256 of a run's configuration and vocabulary, and of the checksum that its weights have."""
+    digest = hashlib.sha256(read_checksum(run / WEIGHTS).encode())
+    for path in (run / CONFIG, run / VOCABULARY):
         if path.is_file():
-            with path.open("rb") as file:
-                digest.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
+            digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
