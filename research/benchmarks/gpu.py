@@ -5,30 +5,37 @@
 
 For each model the logits of 2 images, in float64 and float32, and in float64 the captions of beam search must equal
 those of the CPU; then the tasks of models.py run. `xe compiled` is a cross-entropy step after
-`model.compile(mode="reduce-overhead")`, `greedy compiled` and so on a search after `model.decoder.compile_step()`. What
-fails is a row with the error, and the exit code is 1.
+`model.compile(mode="reduce-overhead")`, `greedy compiled` and so on a search after `model.decoder.compile_step()`.
+`fp16` trains for two epochs in mixed precision (in bf16 on CPUs). What fails is a row with the error, and the exit code
+is 1.
 `--matmul-precision high` (TensorFloat-32) sets `torch.set_float32_matmul_precision`.
 """
 
 import copy
+import math
 import sys
 import time
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import torch
 import tyro
 
+from legenda.data.captions import ScenesData
 from legenda.decoding import beam_search
 from legenda.io import write_json
 from legenda.models import Captioner
 from legenda.models.base import eval_mode
 from legenda.regions import Regions
+from legenda.tasks import Captioning
+from legenda.training import TrainingConfig, train
+from legenda.training.history import read_history
 from models import LENGTH, MODELS, ROWS, make_captioner, make_regions, make_task
 
-TASKS = ("xe", "self_critical", "greedy", "beam3", "latency")
+TASKS = ("xe", "self_critical", "greedy", "beam3", "latency", "fp16")
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
 _TINY = {"vocab_size": 50, "dim": 64}
 
@@ -73,7 +80,9 @@ def _rows(options: Options, name: str) -> list[dict[str, Any]]:
         compiled = copy.deepcopy(on_device)
         compiled.compile(mode="reduce-overhead")
         compiled.decoder.compile_step()
-    for task in options.tasks:
+    if "fp16" in options.tasks:
+        jobs["fp16"] = partial(_train_in_half, name, options.device)
+    for task in (task for task in options.tasks if task != "fp16"):
         if options.compile != "on" or task == "self_critical":
             jobs[task] = partial(_time, on_device, task, given, options.repeats)
         if compiled is not None and task != "self_critical":
@@ -105,6 +114,20 @@ def _compare(captioner: Captioner, regions: Regions, device: str, dtype: torch.d
     if not (difference < _TOLERANCE[dtype] and (same or dtype == torch.float32)):
         raise AssertionError(f"logits differ by {difference:.3g}, captions are {'equal' if same else 'different'}")
     return {"difference": difference, "captions_equal": same}
+
+
+def _train_in_half(name: str, device: str) -> dict[str, Any]:
+    """Train a small model of scenes for two epochs in fp16, whose gradients are scaled and clipped; on CPUs in bf16."""
+    precision = "bf16-mixed" if device == "cpu" else "16-mixed"
+    stage = TrainingConfig(epochs=2, batch_size=10, eval_beam_size=1, precision=precision)
+    task = Captioning(ScenesData(train=40, validation=4).open(lambda _: None))
+    with TemporaryDirectory() as folder:
+        result = train(name, {}, task, (stage,), folder, sections={}, device=device)
+        losses = [record["loss"] for record in read_history(Path(folder)) if "loss" in record]
+        losses += [record["validation"]["loss"] for record in read_history(Path(folder)) if "validation" in record]
+    if not all(map(math.isfinite, losses)):
+        raise AssertionError(f"losses of training in {precision} are {losses}")
+    return {"precision": precision, "loss": losses[-1], "seconds": result.seconds}
 
 
 def _to_dtype(regions: Regions, dtype: torch.dtype) -> Regions:
