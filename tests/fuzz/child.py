@@ -1,7 +1,7 @@
 """Runs command lines of Legenda in this process, one after the other, and reports how each ended.
 
 Reads one JSON list of arguments per line from the standard input; answers with one JSON object: exit code, standard
-output and error, traceback, peak of resident memory in MiB and CPU seconds. What libraries in C print is captured too.
+output and error, traceback, rise of resident memory in MiB and CPU seconds. What libraries in C print is captured too.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ def run(arguments: list[str], outputs: tuple[int, int]) -> dict[str, Any]:
         os.ftruncate(file, 0)
         os.lseek(file, 0, os.SEEK_SET)
     _reset_peak()
+    before = _peak()
     code: Any = 0
     failure, began = "", time.process_time()
     try:
@@ -43,7 +44,14 @@ def run(arguments: list[str], outputs: tuple[int, int]) -> dict[str, Any]:
     sys.stdout.flush()
     sys.stderr.flush()
     texts = [os.pread(file, _KEPT, 0).decode(errors="replace") for file in outputs]
-    return {"code": code or 0, "out": texts[0], "err": texts[1], "trace": failure, "peak": _peak(), "cpu": seconds}
+    return {
+        "code": code or 0,
+        "out": texts[0],
+        "err": texts[1],
+        "trace": failure,
+        "peak": _peak() - before,
+        "cpu": seconds,
+    }
 
 
 def _reset_peak() -> None:
