@@ -1,12 +1,15 @@
 """Send requests that schemathesis derives from the server's OpenAPI document, or load a server until it is stopped.
 
     python tests/fuzz/server.py --examples 200 --seed 3
+    python tests/fuzz/server.py --raw 1000 --seed 3
     python tests/fuzz/server.py --load 500
 
 Every answer must have a status, a type and a content that the document names, and none may be a server error. Half of
-the uploads are images. With --load, a server in a process of its own gets four rounds of so many requests, in which its
-memory must stay; then eight large progressive JPEGs at once, and three times SIGTERM while it answers 24 requests,
-which may be answered with 200 or 503. Exit code 1 where an answer is another.
+the uploads are images. With --raw, a server in a process of its own gets requests with damaged lines, headers and
+bodies, as strangers and proxies send them; it must refuse other hosts, answer none with 500, and live. With --load, a
+server gets four rounds of so many requests, in which its memory must stay; then eight large progressive JPEGs at once,
+and three times SIGTERM while it answers 24 requests, which may be answered with 200 or 503. Exit code 1 where an answer
+is another.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import argparse
 import http.client
 import io
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,9 +26,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from random import SystemRandom
+from random import Random, SystemRandom
 from typing import Any
 
 from PIL import Image
@@ -110,6 +114,83 @@ def send(address: str, data: bytes) -> int:
         connection.close()
 
 
+_TARGETS = (
+    "/",
+    "/api/health",
+    "/api/captions",
+    "/api/samples/../x",
+    "/%00",
+    "//evil",
+    "http://evil/",
+    "*",
+    "/" + "a" * 9000,
+)
+_HOSTS = (
+    "{0}",
+    "{0}",
+    "{0}",
+    "localhost",
+    "evil.example",
+    "{0}.evil.example",
+    "{0}@evil.example",
+    "",
+    "[::1",
+    "\xff",
+    "a, {0}",
+)
+_VALUES = (
+    "", "0", "-1", "5", "99999999999999999999", "1e3", "chunked", "chunked, chunked", "gzip", "close", "upgrade",
+    "null", "http://evil.example", "http://[", "https://{0}", "127.0.0.1", "for=127.0.0.1;host={0}", "100-continue",
+    "\xff" * 20, "multipart/form-data", "multipart/form-data; boundary=b", "multipart/form-data; boundary=",
+    "application/json", "bytes=0-", "a" * 20_000, "x\x00y", "\t", "websocket",
+)  # fmt: skip
+_FIELDS = (
+    "Content-Length", "Transfer-Encoding", "Connection", "Origin", "Referer", "X-Forwarded-For", "X-Forwarded-Host",
+    "X-Forwarded-Proto", "Forwarded", "Expect", "Content-Type", "Range", "Accept-Encoding", "Upgrade", "Cookie", "Host",
+    "Sec-Fetch-Site", "bad name", "",
+)  # fmt: skip
+
+
+def send_raw(address: str, random: Random, image: bytes) -> str | None:
+    """Send a damaged request; return what is wrong with its answer, or None."""
+    form = b'--b\r\nContent-Disposition: form-data; name="image"; filename="a"\r\n\r\n' + image + b"\r\n--b--\r\n"
+    body = random.choice((b"", b"x" * 50, form, form[: random.randrange(len(form))], b"5\r\nhello\r\n0\r\n\r\n"))
+    host = random.choice(_HOSTS)
+    fields = [("Host", host)] if random.random() < 0.95 else []
+    if body and random.random() < 0.7:
+        fields += [("Content-Type", "multipart/form-data; boundary=b"), ("Content-Length", str(len(body)))]
+    fields += [(random.choice(_FIELDS), random.choice(_VALUES)) for _ in range(random.randrange(4))]
+    method, version = (
+        random.choice(("GET", "POST", "HEAD", "PUT", "OPTIONS", "get", "")),
+        random.choice(("1.1", "1.0", "3")),
+    )
+    lines = [f"{method} {random.choice(_TARGETS)} HTTP/{version}", *(f"{name}: {value}" for name, value in fields)]
+    head = "\r\n".join(lines).replace("{0}", address).encode("latin-1") + b"\r\n\r\n"
+    name, _, port = address.rpartition(":")
+    answer = b""
+    with suppress(OSError), socket.create_connection((name, int(port)), timeout=5) as connection:
+        connection.settimeout(1)  # a request that is not complete gets no answer
+        connection.sendall(head + body)
+        answer = connection.recv(200)
+    status = answer.split(b" ")[1][:3].decode() if answer.startswith(b"HTTP/1.1 ") else ""
+    hosts = {value for name, value in fields if name == "Host"}
+    if status.startswith("5") and status != "503":
+        return f"{status}: {head[:500]!r}"
+    if status == "200" and not hosts & {"{0}", "localhost", "127.0.0.1"}:
+        return f"host {hosts} is answered: {head[:500]!r}"
+    return None
+
+
+def send_damaged(run: Path, requests: int, seed: int) -> bool:
+    """Send damaged requests to a server; return whether all went well."""
+    random, image = Random(seed), draw()
+    with serving(run) as (process, address):
+        problems = list(filter(None, (send_raw(address, random, image) for _ in range(requests))))
+        alive = process.poll() is None and send(address, image) == 200
+    print(*problems, f"{requests} requests, {len(problems)} wrong answers, alive: {alive}", sep="\n", flush=True)
+    return alive and not problems
+
+
 def draw_progressive(scans: int, megabytes: float) -> bytes:
     """Return a progressive JPEG of 50 megapixels whose last scan is repeated."""
     data = io.BytesIO()
@@ -157,12 +238,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--examples", type=int, default=200, help="requests of each operation (default: 200)")
     parser.add_argument("--seed", type=int, help="of the requests (default: a random one, which is printed)")
+    parser.add_argument("--raw", type=int, help="damaged requests to a server")
     parser.add_argument("--load", type=int, help="requests of each round to a server under load")
     options = parser.parse_args()
     if options.load is not None:
         with tempfile.TemporaryDirectory(prefix="legenda-server-") as folder:
             return int(not load(train(Path(folder)), options.load))
     seed = SystemRandom().randrange(10**6) if options.seed is None else options.seed
+    if options.raw is not None:
+        print(f"seed {seed}", flush=True)
+        with tempfile.TemporaryDirectory(prefix="legenda-server-") as folder:
+            return int(not send_damaged(train(Path(folder)), options.raw, seed))
     import schemathesis
     from hypothesis import strategies
     from starlette.testclient import TestClient
