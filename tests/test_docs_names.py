@@ -9,8 +9,8 @@ import re
 import pytest
 
 from legenda.papers import all_recipes, all_tables
+from test_docs import BLOCKS, ROOT
 from test_docs import PAGES as DOCS
-from test_docs import ROOT
 
 PAGES = DOCS | {"CONTRIBUTING.md": (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")}
 
@@ -68,6 +68,18 @@ def test_dotted_names_of_the_package_exist():
                 resolve(name)
             except (AttributeError, ImportError) as error:
                 pytest.fail(f"{page}: `{span}`: {error}")
+
+
+def test_what_blocks_import_exists():
+    """Also in blocks that need a trained run, and are not executed."""
+    for page, block in BLOCKS.items():
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("legenda"):
+                for name in node.names:
+                    try:
+                        resolve(f"{node.module}.{name.name}")
+                    except (AttributeError, ImportError) as error:
+                        pytest.fail(f"{page}: {error}")
 
 
 def test_files_exist():

@@ -16,8 +16,6 @@ from torch.nn import functional as F
 
 from legenda.data.features.concat import coco_number
 from legenda.errors import ConfigError, DataError, import_extra
-from legenda.extractors.images import read_image
-from legenda.extractors.sources import check_ids, find_images, image_id
 from legenda.metrics.evaluation import Scores
 
 PROMPT = "A photo depicts "
@@ -98,6 +96,8 @@ def add_clip_scores(
 
     images: the file of each caption's image. progress: called with the numbers of images done and of all.
     """
+    from legenda.extractors.images import read_image  # metrics are loaded before extractors
+
     names = list(scores.per_image)
     per_image = {name: dict(values) for name, values in scores.per_image.items()}
     for start in range(0, len(names), _BATCH):
@@ -124,6 +124,8 @@ def find_image_files(folder: Path, names: Sequence[str]) -> dict[str, Path]:
 
     Raise DataError naming an image without a file, and for two files of one id.
     """
+    from legenda.extractors.sources import check_ids, find_images, image_id
+
     files = find_images([folder])
     check_ids(files)
     by_id = {image_id(file): file for file in files}
