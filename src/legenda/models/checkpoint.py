@@ -140,7 +140,8 @@ def load_with_config(folder: Path) -> tuple[Model, Any]:
         if model is not None:  # compared before memory is allocated for a stranger's options
             check_header(model, weights)
         if model is not None and _holds_all(model):
-            model = model.to_empty(device="cpu")
+            # as to_empty(device="cpu"), whose empty_like imports SymPy for meta tensors, half a second
+            model = model._apply(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype))
         else:
             model = build_model(section["name"], section["options"])
         _set_generation_config(model, section)
