@@ -52,8 +52,10 @@ class Vision:
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Return the networks of a folder; raise LegendaError for a file that is missing or damaged."""
-        mobilenet = MobileNetV2()
-        mobilenet.load_state_dict(load_tensors(folder / "mobilenet.safetensors", "install legenda again"))
+        with torch.device("meta"):  # weights are not drawn first
+            mobilenet = MobileNetV2()
+        weights = load_tensors(folder / "mobilenet.safetensors", "install legenda again")
+        mobilenet.load_state_dict(weights, assign=True)
         return cls(mobilenet.eval().to(memory_format=torch.channels_last), NanoDet.load(folder))
 
     @torch.inference_mode()
