@@ -28,7 +28,7 @@ from legenda.metrics.rewards import CiderD
 from legenda.models import Captioner
 from legenda.regions import Regions
 
-BOXED, COCO, FLICKR = 10, 4, 6
+BOXED, COCO, FLICKR = 10, 3, 7
 """Images of a step."""
 SAMPLES = 5
 LEAST_RATE, WARMUP = 5e-6, 20
