@@ -15,14 +15,21 @@ from pathlib import Path
 import numpy as np
 from common import new_model
 from finetune import dropout_options
-from score import load_checkpoint
+from score import CONSENSUS_WEIGHT, load_checkpoint
 from words import write_tensors
 
+from legenda.extractors.photo.consensus import CONSENSUS
 from legenda.io import write_json
 from legenda.models.weights import load_tensors, quantize, save_weights
 
 UNLIKE = 0.01
 """Share of the validation photographs whose captions would be replaced."""
+STAGES = [
+    {"name": "boxes", "minutes": 8, "images": 16, "learning_rate": 1.5e-3},
+    {"name": "photographs and boxes", "minutes": 45, "images": 38, "learning_rate": 1.2e-3},
+    {"name": "self-critical", "minutes": 3.5, "images": 20, "learning_rate": 2.5e-5},
+]
+"""The stages of README.md."""
 DATA = {"kind": "photo", "annotations": "captions.csv", "min_count": 4}
 
 
@@ -37,9 +44,10 @@ def main() -> None:
     save_weights(quantize(model.state_dict()), out)
     model.save_vocabulary(out)
     log_probs = [mean for _, mean in json.loads(checkpoint.with_suffix(".json").read_text()).values()]
-    config = {"model": model.describe(), "recipe": "photo", "extractor": "photo", "data": DATA, "stages": []}
-    write_json(out / "config.json", config | {"least_log_prob": round(float(np.quantile(log_probs, UNLIKE)), 4)})
-    for name in ("words.txt", "words.safetensors", "predictor.safetensors", "kinds.txt"):
+    config = {"model": model.describe(), "recipe": "photo", "extractor": "photo", "data": DATA, "stages": STAGES}
+    least = round(float(np.quantile(log_probs, UNLIKE)), 4)
+    write_json(out / "config.json", config | {"least_log_prob": least, "consensus": CONSENSUS_WEIGHT})
+    for name in ("words.txt", "words.safetensors", "predictor.safetensors", CONSENSUS, "kinds.txt"):
         shutil.copyfile(folder / name, out / name)
     weights = load_tensors(data / "weights" / "mobilenet_v2_1.0_224_int8.safetensors", "give shared data")
     names = {name: name.replace("classifier.1.", "classifier.") for name in weights}

@@ -23,6 +23,7 @@ from sources import Photographs
 from vectors import FILES
 
 from legenda.decoding import beam_search
+from legenda.extractors.photo.consensus import Consensus
 from legenda.metrics.evaluation import evaluate
 from legenda.metrics.resampling import intervals
 from legenda.models import Captioner
@@ -30,6 +31,8 @@ from legenda.models.base import eval_mode
 
 SEARCH = {"length_penalty": 0.7, "no_repeat_ngram_size": 2}
 """Settings of the beam search, of training and package alike."""
+CONSENSUS_WEIGHT = 4.0
+"""What a unit of expected CIDEr adds to the score of a beam."""
 
 
 def references(data: Path) -> list[list[str]]:
@@ -41,13 +44,21 @@ def references(data: Path) -> list[list[str]]:
     return captions
 
 
-def generate(model: Captioner, photographs: Photographs, rows: np.ndarray) -> tuple[list[str], list[float]]:
-    """Return the caption of each photograph by beam search with 3 beams, and its tokens' mean log-probability."""
+def generate(
+    model: Captioner, photographs: Photographs, rows: np.ndarray, consensus: Consensus | None = None, beam_size: int = 3
+) -> tuple[list[str], list[float]]:
+    """Return the caption of each photograph by beam search, and its tokens' mean log-probability.
+
+    With a consensus, that beam which it chooses.
+    """
     captions: list[str] = []
     means: list[float] = []
     with eval_mode(model):
         for part in np.array_split(rows, max(1, len(rows) // 25)):
-            output = beam_search(model, photographs.regions(part), beam_size=3, num_return_sequences=1)
+            regions = photographs.regions(part)
+            output = beam_search(model, regions, beam_size=beam_size)
+            if consensus is not None:
+                output = consensus.choose(output, regions.features[:, 0], model.vocabulary.eos_token_id, 1)
             words = [model.vocabulary.decode(row[0].tolist()) for row in output.tokens]
             lengths = [len(caption.split()) + 1 for caption in words]
             means += (output.log_probs[:, 0].sum(1) / torch.tensor(lengths)).tolist()
@@ -86,14 +97,16 @@ def main() -> None:
     photographs, truth = Photographs(folder), references(data)
     model = load_checkpoint(folder, path)
     every, stored = len(sys.argv) > 4, {}
+    consensus = Consensus.load(folder, CONSENSUS_WEIGHT)
     for name, rows in validation(photographs).items():
         if "other" in name and not every:
             continue
-        captions, means = generate(model, photographs, rows)
-        scores = score(captions, rows, truth)
-        found = "  ".join(f"{metric} {scores[metric]:.4f}" for metric in ("CIDEr-D", "BLEU-4", "ROUGE-L"))
-        interval = intervals(scores)["CIDEr-D"] if every else ""
-        print(f"{path.name} {name} ({len(rows)}): {found} {interval} distinct {len(set(captions))}", flush=True)
+        for label, chooser in (("beam alone", None), ("chosen", consensus)):
+            captions, means = generate(model, photographs, rows, chooser)
+            scores = score(captions, rows, truth)
+            found = "  ".join(f"{metric} {scores[metric]:.4f}" for metric in ("CIDEr-D", "BLEU-4", "ROUGE-L"))
+            interval = intervals(scores)["CIDEr-D"] if every else ""
+            print(f"{path.name} {name} ({len(rows)}) {label}: {found} {interval} distinct {len(set(captions))}")
         stored |= {int(row): pair for row, pair in zip(rows, zip(captions, means, strict=True), strict=True)}
     if every:
         path.with_suffix(".json").write_text(json.dumps(stored, indent=1))

@@ -236,9 +236,10 @@ def directions(x: Tensor, number: int) -> Tensor:
     return torch.from_numpy((basis * (values * values[0]) ** -0.25).astype(np.float32))
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Write tensors as int8."""
-    safetensors.torch.save_file({name: value.contiguous() for name, value in quantize(tensors).items()}, path)
+def write_tensors(path: Path, tensors: dict[str, Tensor], whole: dict[str, Tensor] | None = None) -> None:
+    """Write tensors as int8; whole: others, of integers, as they are."""
+    stored = quantize(tensors) | (whole or {})
+    safetensors.torch.save_file({name: value.contiguous() for name, value in stored.items()}, path)
 
 
 if __name__ == "__main__":

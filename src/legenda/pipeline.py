@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -20,9 +20,10 @@ from legenda.config import merge
 from legenda.decoding import GenerationOutput
 from legenda.decoding.search import search
 from legenda.errors import ConfigError, DataError
-from legenda.evaluation.runs import load_captioner_run
+from legenda.evaluation.runs import CaptionerRun, load_captioner_run
 from legenda.extractors import Extractor, run_extractor, to_image
 from legenda.extractors.images import ImageFile, extract_batch, read_batches
+from legenda.extractors.photo.consensus import CONSENSUS, Consensus
 from legenda.extractors.photo.things import Thing, describe_things, read_things
 from legenda.models import Captioner
 from legenda.models.base import eval_mode
@@ -37,7 +38,8 @@ ImageInput = str | Path | Image.Image | np.ndarray
 class GeneratedCaption:
     """A generated caption with its attention weights.
 
-    tokens: the ids of the words. log_prob: the sum of the log-probabilities of all tokens, eos included, in nats.
+    tokens: the ids of the words; none where the caption names the things alone, whose weights are equal. log_prob: the
+    sum of the log-probabilities of all tokens of the best caption, eos included, in nats.
     heads: `(T, H, N)`, the weights of T words in H heads over N regions. boxes: those regions `(N, 4)`, x1 y1 x2 y2 in
     0..1; `(0, 4)` where they have no boxes. things: what the extractor `photo` sees in the image, best first; None for
     other extractors.
@@ -117,11 +119,20 @@ class Pipeline:
     least_log_prob: float | None = None
     """Least mean log-probability of a caption's tokens, in nats. A caption below it, or of an image in which the
     extractor sees nothing, is replaced by one that names the things alone; None replaces none."""
+    consensus: Consensus | None = None
+    """Chooses among the captions of a beam search; None keeps the order of their scores."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
     """Held while the extractor runs, which may be a user's code."""
 
     def __post_init__(self) -> None:
         self.model.eval()
+
+    @classmethod
+    def of_run(cls, run: CaptionerRun, extractor: Extractor) -> Self:
+        """Return the pipeline of a run with its settings; raise LegendaError for a damaged file."""
+        weight, least = run.config.get("consensus"), run.config.get("least_log_prob")
+        is_chosen = weight is not None and extractor.name == "photo" and (run.folder / CONSENSUS).is_file()
+        return cls(run.model, extractor, least, Consensus.load(run.folder, weight) if is_chosen else None)
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -153,13 +164,13 @@ class Pipeline:
         captions: list[Any] = []
         for names, regions in self._batches(images, batch_size):
             output = self._search(regions, names, search_options, num_captions, need_attention=True)
-            several = [
-                [replace(caption, things=self._things(regions, image)) for caption in found]
-                for image, found in enumerate(
-                    extract_captions(output, regions, vocabulary, image) for image in range(len(regions))
-                )
-            ]
-            captions += several if num_captions > 1 else [best for best, *_ in several]
+            for image in range(len(regions)):
+                things = self._things(regions, image)
+                found = extract_captions(output, regions, vocabulary, image)
+                if things is not None and self._is_unsure(things, output, image):
+                    found = [_of_words(found[0], self._describe(things, regions, image))]
+                found = [replace(caption, things=things) for caption in found]
+                captions.append(found if num_captions > 1 else found[0])
         return captions if isinstance(images, list | tuple) else captions[0]
 
     def extract(self, images: ImageInput | Sequence[ImageInput], *, batch_size: int = 16) -> Regions:
@@ -203,8 +214,7 @@ class Pipeline:
                     captions = [(vocabulary.decode(ids), score) for ids, score in hypotheses if score > float("-inf")]
                     things = self._things(regions, index)
                     if things is not None and self._is_unsure(things, output, index):
-                        whole = regions.features[index, 0].cpu().numpy()
-                        captions = [(describe_things(things, whole), captions[0][1])]
+                        captions = [(self._describe(things, regions, index), captions[0][1])]
                     captioned[id(file)] = ImageCaptions(file.name, tuple(captions), things=things)
             for file in batch:
                 yield captioned.get(id(file)) or ImageCaptions(file.name, error=file.error)
@@ -231,6 +241,10 @@ class Pipeline:
             return None
         real = regions.mask_or_ones[image]
         return read_things(regions.features[image][real].cpu().numpy(), regions.boxes[image][real].cpu().numpy())
+
+    def _describe(self, things: Sequence[Thing], regions: Regions, image: int) -> str:
+        """Return a caption of an image of a batch that names what is detected alone."""
+        return describe_things(things, regions.features[image, 0].cpu().numpy())
 
     def _is_unsure(self, things: Sequence[Thing], output: GenerationOutput, image: int) -> bool:
         """Return whether an image of a batch is unlike those of the training.
@@ -264,16 +278,20 @@ class Pipeline:
     def _search(
         self, regions: Regions, names: Sequence[str], options: SearchOptions, count: int, *, need_attention: bool
     ) -> GenerationOutput:
+        consensus = None if options.do_sample else self.consensus
         with eval_mode(self.model):
-            return search(
+            output = search(
                 self.model,
                 regions,
                 options,
                 self.vocabulary,
-                num_captions=count,
+                num_captions=count if consensus is None else options.beam_size,
                 names=[Path(name).name for name in names],  # samples do not depend on the folder
                 need_attention=need_attention,
             )
+        if consensus is None:
+            return output
+        return consensus.choose(output, regions.features[:, 0], self.vocabulary.eos_token_id, count)
 
     def _batches(
         self, images: ImageInput | Sequence[ImageInput], batch_size: int
@@ -295,6 +313,13 @@ class Pipeline:
     def _run_extractor(self, images: list[Image.Image], names: Sequence[str | Path]) -> list[Any]:
         with self._lock:
             return run_extractor(self.extractor, images, names)
+
+
+def _of_words(caption: GeneratedCaption, text: str) -> GeneratedCaption:
+    """Return a caption of other words, to each of which all regions contribute equally."""
+    words = tuple(text.split())
+    heads = np.full((len(words), *caption.heads.shape[1:]), 1 / caption.heads.shape[2])
+    return replace(caption, words=words, tokens=(), heads=heads)
 
 
 def _name(image: ImageInput, number: int) -> str:
@@ -329,4 +354,4 @@ def open(
     )
     compute.resolve_for_models()
     run = load_captioner_run(model, compute)
-    return Pipeline(run.model, run.resolve_extractor(extractor, compute), run.config.get("least_log_prob"))
+    return Pipeline.of_run(run, run.resolve_extractor(extractor, compute))

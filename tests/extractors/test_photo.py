@@ -9,8 +9,10 @@ import torch
 from PIL import Image, ImageDraw
 
 import legenda
+from legenda.decoding import GenerationOutput
 from legenda.extractors import load_extractor
 from legenda.extractors.photo import layout
+from legenda.extractors.photo.consensus import INPUTS, Consensus, ngrams, normalized
 from legenda.extractors.photo.things import Thing, describe_things, labels, name_kind, read_things
 from legenda.extractors.photo.vision import PARTS, box_weights
 from legenda.extractors.photo.words import NUM_PHRASES, NUM_WORDS
@@ -104,6 +106,42 @@ def test_the_packaged_model_captions_with_its_vocabulary_and_repeats_itself():
     assert captions[0].tokens == captions[1].tokens
     assert len(captions[0].text.split()) >= 4
     assert 3e6 < pipeline.model.parameter_count < 6e6
+
+
+def test_expected_cider_is_that_of_the_references_and_orders_the_beams():
+    """Of one reference of four words, whose vectors are expected whatever the image: 10 for itself, 0 for others."""
+    reference = (2, 3, 4, 5)
+    slots = {gram: slot for slot, gram in enumerate(ngrams(reference))}
+    idf = dict.fromkeys(slots, 2.0)
+    values = normalized(reference, idf, 1.0)
+    tensors = {
+        "mean": torch.zeros(INPUTS),
+        "scale": torch.ones(INPUTS),
+        "weight": torch.zeros(len(slots), INPUTS),
+        "bias": torch.tensor([values[gram] for gram in slots]),
+    }
+    consensus = Consensus(slots, idf, 1.0, tensors, weight=2.0)
+    captions = [[6, 7, 8, 9], [2, 3, 4, 9], list(reference)]
+    (expected,) = consensus(torch.zeros(1, layout.WIDTH), [captions])
+    assert expected[2] == pytest.approx(10, abs=1e-5)
+    assert 10 > expected[1] > expected[0] == 0
+    tokens = torch.tensor([[[*caption, 0] for caption in captions]])
+    output = GenerationOutput(tokens, torch.zeros(1, 3, 5), torch.tensor([[0.0, -1.0, -2.0]]), None)
+    chosen = consensus.choose(output, torch.zeros(1, layout.WIDTH), 0, 2)
+    assert chosen.tokens[0, :, :4].tolist() == [captions[2], captions[1]]
+    assert chosen.scores.tolist() == [[-2, -1]]
+
+
+def test_the_packaged_model_chooses_among_its_beams_by_consensus():
+    pipeline = legenda.open("photo", device="cpu")
+    assert pipeline.consensus is not None
+    several = pipeline.caption(_CAT, num_captions=3)
+    alone = replace(pipeline, consensus=None).caption(_CAT, num_captions=3)
+    assert {caption.text for caption in several} == {caption.text for caption in alone}
+    assert pipeline.caption(_CAT).text == several[0].text
+    rocket = pipeline.caption(_CAT.with_name("rocket.jpg"))
+    assert rocket.text == "a photograph of a rocket"
+    assert len(rocket.attention) == len(rocket.words)
 
 
 def test_captions_of_files_come_with_things_and_fall_back_to_them(tmp_path):

@@ -96,17 +96,3 @@ def test_the_recipe_reads_an_image_with_other_damage_each_time(script, tmp_path)
     assert first != again
     kept, same = (data.validation.read(rows).features.sum().item() for _ in range(2))
     assert kept == same
-
-
-def test_the_consensus_prefers_what_is_expected(script, tmp_path):
-    consensus = script("consensus")
-    keys = {f"keys.{n}": np.sort(np.array([sum(2 * consensus.BASE**p for p in range(n))])) for n in range(1, 5)}
-    idf = {f"idf.{n}": np.array([1.0]) for n in range(1, 5)}
-    np.savez(tmp_path / "consensus.npz", most=2.0, lengths=np.array([4.0]), photographs=np.array([9]), **keys, **idf)
-    for n in range(1, 5):
-        np.save(tmp_path / f"consensus.{n}.npy", np.ones((1, 1), np.float16))
-    reward = consensus.Consensus(tmp_path)
-    tokens = np.array([[[2, 2, 2, 2, 0], [2, 2, 2, 0, -1], [5, 6, 7, 8, 0]]])
-    first, short, other = reward(np.array([9]), tokens)[0]
-    assert first == pytest.approx(10.0)
-    assert first > short > other == 0

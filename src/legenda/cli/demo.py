@@ -112,7 +112,7 @@ def caption_photographs(model: str) -> CaptionedPhotographs:
     """Caption the photographs with a model, named as for `legenda.open`, by beam search with beam size 3."""
     run = load_captioner_run(model)
     paths = packaged_photographs()
-    captions = Pipeline(run.model, run.resolve_extractor(None)).caption(paths)
+    captions = Pipeline.of_run(run, run.resolve_extractor(None)).caption(paths)
     return CaptionedPhotographs(
         ModelRun(
             name=model,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from zlib import crc32
 
 import torch
+from torch import Tensor
 
 from legenda.compute import SearchOptions
 from legenda.decoding.beam import beam_search
@@ -58,7 +59,7 @@ def search(
         need_attention=need_attention,
         generation_config=config,
     )
-    return _sort(output, num_captions) if is_diverse else output
+    return sort_rows(output, output.scores, num_captions) if is_diverse else output
 
 
 def _generator(seed: int, name: str) -> torch.Generator:
@@ -78,9 +79,9 @@ def _override(config: GenerationConfig, options: SearchOptions, vocabulary: Voca
     return config.replace(**changes)
 
 
-def _sort(output: GenerationOutput, count: int) -> GenerationOutput:
-    """Return the `count` best rows of each image, best first."""
-    best = output.scores.argsort(dim=1, descending=True, stable=True)[:, :count]
+def sort_rows(output: GenerationOutput, keys: Tensor, count: int) -> GenerationOutput:
+    """Return the `count` rows of each image with the largest keys `(B, K)`, largest first."""
+    best = keys.argsort(dim=1, descending=True, stable=True)[:, :count]
     image = torch.arange(len(best), device=best.device).unsqueeze(1)
     attention = None if output.attention is None else output.attention[image, best]
     return GenerationOutput(

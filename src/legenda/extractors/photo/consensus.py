@@ -1,0 +1,96 @@
+"""Expected CIDEr: what the captions of similar photographs lead to expect of a caption.
+
+CIDEr (Vedantam et al., CVPR 2015) is linear in the mean of the normalized TF-IDF vectors of an image's references.
+Ridge regression predicts that mean from the whole image's features, so captions are ranked without references, as by
+the consensus of Devlin et al., "Exploring Nearest Neighbor Approaches for Image Captioning", 2015.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from legenda.decoding import GenerationOutput
+from legenda.decoding.search import sort_rows
+from legenda.extractors.photo.layout import START_WORD
+from legenda.models.weights import load_tensors
+
+CONSENSUS = "consensus.safetensors"
+INPUTS = START_WORD
+"""Channels of the whole image, region 0, from which the mean is predicted."""
+_ORDERS = 4
+Ngram = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Consensus:
+    """The CIDEr, in 0..10, to expect of captions.
+
+    slots: the position of each n-gram of token ids in `idf`, `bias` `(M,)` and `weight` `(M, INPUTS)`. rare: the idf of
+    all others, which are never expected.
+    """
+
+    slots: Mapping[Ngram, int]
+    idf: Mapping[Ngram, float]
+    rare: float
+    tensors: Mapping[str, Tensor]
+    weight: float
+    """What a unit of expected CIDEr adds to the score of the search, by which captions are chosen."""
+
+    @classmethod
+    def load(cls, folder: Path, weight: float) -> Self:
+        """Return the consensus of a folder; raise LegendaError for a file that is missing or damaged."""
+        tensors = load_tensors(folder / CONSENSUS, "install legenda again")
+        grams = [tuple(token for token in row if token >= 0) for row in tensors["ngrams"].tolist()]
+        idf = dict(zip(grams, tensors["idf"].tolist(), strict=True))
+        return cls({gram: slot for slot, gram in enumerate(grams)}, idf, float(tensors["rare"]), tensors, weight)
+
+    def __call__(self, whole: Tensor, captions: Sequence[Sequence[Sequence[int]]]) -> Tensor:
+        """Return the expected CIDEr of K captions of each of B images, `(B, K)`.
+
+        whole: the features of region 0, `(B, layout.WIDTH)`. captions: token ids without EOS.
+        """
+        x = (whole[:, :INPUTS].cpu().float() - self.tensors["mean"]) * self.tensors["scale"]
+        expected = (x @ self.tensors["weight"].T + self.tensors["bias"]).numpy()
+        return torch.tensor(
+            [[self._score(row, caption) for caption in image] for row, image in zip(expected, captions, strict=True)]
+        )
+
+    def choose(self, output: GenerationOutput, whole: Tensor, eos_token_id: int, count: int) -> GenerationOutput:
+        """Return the `count` best rows of each image by score and expected CIDEr, best first, with their scores."""
+        captions = [
+            [row[: row.index(eos_token_id)] if eos_token_id in row else row for row in image]
+            for image in output.tokens.tolist()
+        ]
+        return sort_rows(output, output.scores + self.weight * self(whole, captions).to(output.scores), count)
+
+    def _score(self, expected: np.ndarray, caption: Sequence[int]) -> float:
+        values = normalized(caption, self.idf, self.rare)
+        return (
+            10
+            / _ORDERS
+            * sum(value * expected[self.slots[gram]] for gram, value in values.items() if gram in self.slots)
+        )
+
+
+def ngrams(caption: Sequence[int]) -> Iterator[Ngram]:
+    """Yield the n-grams of 1 to 4 tokens of a caption."""
+    for n in range(1, _ORDERS + 1):
+        for start in range(len(caption) - n + 1):
+            yield tuple(caption[start : start + n])
+
+
+def normalized(caption: Sequence[int], idf: Mapping[Ngram, float], rare: float) -> dict[Ngram, float]:
+    """Return the TF-IDF vectors of a caption, one for each n, of length 1 each; rare: the idf of other n-grams."""
+    values = {gram: count * idf.get(gram, rare) for gram, count in Counter(ngrams(caption)).items()}
+    squares = [1e-12] * (_ORDERS + 1)
+    for gram, value in values.items():
+        squares[len(gram)] += value * value
+    return {gram: value / squares[len(gram)] ** 0.5 for gram, value in values.items()}
