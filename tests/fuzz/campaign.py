@@ -177,7 +177,7 @@ def judge(ended: dict[str, Any], valid: str, output: str, *, exact: bool) -> tup
         if not last.startswith(("legenda ", "╭", "╰")) or len(error) > _MAX_SENTENCE * 3 or len(last) > _MAX_SENTENCE:
             return "sentence", f"{len(error)} characters: {error[:300]!r} ... {error[-300:]!r}"
         return "refused", last
-    if re.search(r"\b(nan|inf)\b", ended["out"]) and not re.search(r"\b(nan|inf)\b", valid):
+    if re.search(r"(?<!such as )\b(nan|inf)\b", ended["out"]) and not re.search(r"\b(nan|inf)\b", valid):
         return "output", f"NaN: {ended['out'][-500:]}"
     if output == valid:
         return "equal", ""
