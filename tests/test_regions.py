@@ -1,6 +1,5 @@
 """Regions and Memory: shapes, padding, indexing."""
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -100,18 +99,6 @@ def test_indexing_regions_selects_images(index):
     assert torch.equal(part.features, features[index])
     assert torch.equal(part.boxes, boxes[index])
     assert torch.equal(part.mask_or_ones, mask[index])
-
-
-@pytest.mark.parametrize("batched", [True, False])
-def test_numpy_arrays_become_regions(batched):
-    features, boxes, mask = np.ones((1, 2, 3), np.float16), np.zeros((1, 2, 4)), np.array([[True, False]])
-    arrays = (features, boxes, mask) if batched else (features[0], boxes[0], mask[0])
-    regions = Regions.from_numpy(*arrays)
-    assert regions.features.shape == (1, 2, 3)
-    assert regions.boxes is not None
-    assert regions.features.dtype == regions.boxes.dtype == torch.float32
-    assert regions.mask_or_ones.tolist() == [[True, False]]
-    assert Regions.from_numpy(features).boxes is None
 
 
 def test_zero_features_are_masked_unless_an_image_has_no_others():

@@ -6,12 +6,11 @@ import shutil
 import sys
 
 import numpy as np
-import pytest
 
 from legenda.data.captions import ScenesData
 from legenda.data.features import write_store
 from legenda.data.scenes import draw_scene, make_scene
-from legenda.terminal import escape_controls, progress_bar, safe_stdout
+from legenda.terminal import escape_controls, safe_stdout
 
 EVIL = "\x1b]0;owned\x07\x1b[31mred\u202eeslaf\x9b2J\r"
 ESCAPED = r"\u001b]0;owned\u0007\u001b[31mred\u202eeslaf\u009b2J\u000d"
@@ -58,15 +57,3 @@ def test_no_command_prints_what_a_terminal_obeys(make_run, run_command, tmp_path
         assert "\\u001b[31m" in out + err, (number, out, err)
         assert "\x1b" not in out + err
         assert "\u202e" not in out + err
-
-
-@pytest.mark.parametrize("total", [4, 0])
-def test_a_terminal_shows_the_progress(capsys, monkeypatch, total):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm")
-    with progress_bar("captioning images") as show:
-        show(3, total)
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert "captioning images" in output.err
-    assert ("75%" in output.err) == (total == 4)

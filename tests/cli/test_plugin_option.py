@@ -7,10 +7,7 @@ import pytest
 
 import legenda
 from legenda.cli.main import main
-from legenda.cli.table import remaining_commands
 from legenda.data.scenes import draw_scene, make_scene
-from legenda.evaluation.results import RowRun
-from legenda.registry import plugin_files
 
 pytestmark = [pytest.mark.usefixtures("one_thread", "forget_plugins")]
 
@@ -227,14 +224,6 @@ def test_a_mistake_is_one_sentence(line, source, message, monkeypatch, tmp_path,
     for name in ("a.py", "json.py", "a-b.py", "folder/mine.py"):
         (tmp_path / name).write_text(source or "")
     assert message in fail(line, capsys)
-
-
-def test_other_processes_get_the_plugins(file, tmp_path):
-    legenda.load_plugin(file)
-    run = RowRun("bn", "scenes.ngsan", "captioning", (tmp_path / "run",), {"test": ""}, 3, "fast")
-    for command in remaining_commands(run, ["train", run.recipe]):
-        assert command[-2:] == ["--plugin", str(file)]
-    assert plugin_files() == (file,)
 
 
 @pytest.mark.slow

@@ -9,15 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from legenda.cli.main import main
-from legenda.errors import LegendaError
 from legenda.evaluation.runs import describe_data
 from legenda.extras.grounding import SceneExpressionsData
 from legenda.extras.translation import NumberWordsData
-from legenda.extras.vqa import DaquarData, SceneQuestionsData
-from legenda.report.images import find_images_by_name
+from legenda.extras.vqa import SceneQuestionsData
 from legenda.tasks.registry import TASKS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -144,20 +141,3 @@ def test_sentences_have_their_references_and_no_picture(made, tmp_path):
     for run in data["runs"]:
         for name, (low, high) in run["intervals"].items():
             assert low <= run["scores"][name] <= high
-
-
-def test_photographs_are_found_by_their_names_or_by_cocos_numbers(tmp_path):
-    photos = tmp_path / "photos"
-    (photos / "val2014").mkdir(parents=True)
-    Image.new("RGB", (8, 6)).save(photos / "image7.png")
-    Image.new("RGB", (6, 8)).save(photos / "val2014" / "COCO_val2014_000000000009.jpg")
-    Image.new("RGB", (9, 9)).save(photos / "IMG_0008.png")
-    data = DaquarData(questions=tmp_path / "photos", features=(tmp_path / "gone" / "f.safetensors",))
-    for folder in (None, photos):
-        found = find_images_by_name(data, "test", ["image7", "9", "8"], folder)
-        sizes = [subject and subject.image.size for subject in map(found, ("image7", "9", "8"))]
-        assert sizes == [(8, 6), (6, 8), None]
-    with pytest.raises(LegendaError, match="val2014 holds none of the photographs, such as that of image7"):
-        find_images_by_name(data, "test", ["image7"], photos / "val2014")
-    with pytest.raises(LegendaError, match="gone is not a folder"):
-        find_images_by_name(data, "test", ["image7"], tmp_path / "gone")

@@ -178,19 +178,3 @@ def test_another_table_uses_the_runs_and_ensembles_train_their_members(resumed, 
     monkeypatch.setattr("legenda.cli.table.run_parallel", lambda jobs, _: work.update(jobs) or {})
     main(line.split())
     assert work == {}
-
-
-def test_an_estimate_counts_the_steps_of_what_remains(resumed, monkeypatch, run_command):
-    ticks = iter(range(10_000))
-    monkeypatch.setattr("legenda.training.estimate.perf_counter", lambda: 360.0 * next(ticks))
-    line = (
-        f"{TABLE} {FEW} {SHORT} --rows in bn --seeds 2 --beam-size 1 --processes 2 --estimate only --out {resumed.out}"
-    )
-    code, out, _ = run_command(line)
-    assert code == 0
-    # 2 steps of 0.1 hours: one run of "in" is finished, two of "bn" are not started
-    assert out.splitlines() == [
-        "scenes.ngsan.table2.bn: 12.0 minutes x 2 runs",
-        "scenes.ngsan.table1.nsan_2: 12.0 minutes",
-        "36.0 minutes in all, 18.0 minutes with 2 at once, without evaluations",
-    ]

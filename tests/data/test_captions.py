@@ -41,13 +41,6 @@ def test_captions_begin_and_end_with_the_end_id_and_are_padded_with_minus_one():
     assert encoded.tokens.tolist() == [[[0, 2, 3, 0, -1, -1], [0, 4, 0, -1, -1, -1]], [[0, 5, 6, 1, 2, 0], pad]]
 
 
-def test_a_caption_without_words_is_left_out_and_an_image_without_any_is_named():
-    encoded = EncodedCaptions.of(captions(("...", "a"), ("b", "")), LETTERS, max_caption_length=3)
-    assert encoded.counts.tolist() == [1, 1]
-    with pytest.raises(DataError, match="image 1 has no caption with a word in it"):
-        EncodedCaptions.of(captions(("a",), ("...", "")), LETTERS, max_caption_length=3)
-
-
 def test_rows_are_all_different_while_there_are_enough():
     encoded = EncodedCaptions.of(captions(("a", "b", "c", "d", "e"), ("a", "b", "c")), LETTERS, max_caption_length=3)
     first: set[int] = set()

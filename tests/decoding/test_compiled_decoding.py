@@ -1,9 +1,7 @@
 """Generation with a compiled decoding step and a static cache finds the same as without."""
 
-import pickle
 import subprocess
 import sys
-from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -50,14 +48,6 @@ def test_the_compiled_step_is_called_with_a_static_cache(regions):
     model.decoder.compiled_step = step
     beam_search(model, regions, beam_size=3, max_length=4)
     assert calls[:2] == [((2, 1), 4), ((2, 3), 4)]
-
-
-def test_copies_and_files_hold_no_compiled_step():
-    model = build()
-    model.decoder.compile_step()
-    for other in (deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert other.decoder.compiled_step is None
-    assert model.decoder.compiled_step is not None
 
 
 def test_the_option_compiles_models_that_generate_text():

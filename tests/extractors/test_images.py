@@ -86,16 +86,6 @@ def test_transparency_is_blended_with_white(tmp_path):
     assert read_image(keyed).getpixel((0, 0)) == (255, 255, 255)
 
 
-def test_palette_gray_bits_and_cmyk_become_rgb(tmp_path):
-    palette = solid(1, "P")
-    palette.putpalette([0, 0, 0, 10, 20, 30])
-    assert read_image(save(tmp_path / "p.png", palette)).getpixel((0, 0)) == (10, 20, 30)
-    assert read_image(save(tmp_path / "l.png", solid(77, "L"))).getpixel((0, 0)) == (77, 77, 77)
-    assert read_image(save(tmp_path / "1.png", solid(1, "1"))).getpixel((0, 0)) == (255, 255, 255)
-    ink = read_image(save(tmp_path / "c.jpg", solid((0, 255, 255, 0), "CMYK", (16, 16)))).getpixel((8, 8))
-    assert np.abs(np.subtract(ink, (255, 0, 0))).max() <= 6
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning:PIL")
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "gif", "bmp", "tif"])
 def test_a_truncated_image_raises_unless_only_its_trailer_is_missing(tmp_path, suffix):

@@ -98,19 +98,6 @@ def detections(folder: Path, **changes: np.ndarray) -> Path:
     return folder / "detections.npz"
 
 
-def test_detections_are_classes_and_scores(tmp_path):
-    store = DetectionStore(detections(tmp_path))
-    assert (store.ids, store.feature_dim, store.has_boxes, len(store)) == (("a", "b"), 4, True, 2)
-    packed = store.read(["b", "a"])
-    assert packed.features.tolist() == [[[0, 1, 0, 0.25], [0] * 4], [[0, 0, 1, 0.75], [1, 0, 0, 0.5]]]
-    assert packed.mask.tolist() == [[True, False], [True, True]]
-    assert packed.boxes is not None
-    assert packed.boxes[1, 1].tolist() == [0, 0, 1, 1]
-    assert pickle.loads(pickle.dumps(store)).read([0]).features.shape == (1, 2, 4)
-    with pytest.raises(DataError, match=r"detections\.npz holds no features of image 'c'"):
-        store.read(["c"])
-
-
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legenda.extras import translation as number_words
-from legenda.extras.translation import LARGEST, NumberWordsData, orrish, tavil
+from legenda.extras.translation import LARGEST, orrish, tavil
 
 numbers = st.integers(0, LARGEST)
 
@@ -69,12 +69,3 @@ def test_tavil_reads_back(number):
 @given(numbers)
 def test_orrish_reads_back(number):
     assert read_orrish(orrish(number)) == number
-
-
-def test_splits_share_no_number_and_do_not_depend_on_each_others_size():
-    small, large = NumberWordsData(train=50), NumberWordsData(train=5_000, validation=400, test=2_000)
-    sets = [set(large.split(name).ids) for name in ("train", "val", "test")]
-    assert [len(part) for part in sets] == [5_000, 400, 2_000]
-    assert not sets[0] & sets[1] | sets[0] & sets[2] | sets[1] & sets[2]
-    assert large.split("train").ids[:50] == small.split("train").ids
-    assert large.split("test").ids[:1_000] == small.split("test").ids

@@ -88,16 +88,6 @@ def test_bad_lines_are_named(folder, data, content, message):
         data.open(lambda _: None)
 
 
-def test_missing_and_damaged_files_and_splits_are_refused(folder, data):
-    with pytest.raises(DataError, match=r"val\.fr cannot be read"):
-        data.replace(target="fr").split("val")
-    (folder / "val.de.gz").write_bytes(b"no gzip")
-    with pytest.raises(DataError, match=r"val\.de\.gz cannot be read"):
-        data.split("val")
-    with pytest.raises(DataError, match=r"no split 'dev' of .*; choose from train, val, test"):
-        data.split("dev")
-
-
 def test_multi30k(shared):
     data = ParallelData(folder=shared / "data" / "multi30k")
     assert len(data.split("train")) == 29_000

@@ -2,8 +2,7 @@
 
 import pytest
 
-from legenda.errors import DataError
-from legenda.extras.video import FRAMES, MOTIONS, MovingScenesData, make_video_scene, video_references, video_scores
+from legenda.extras.video import FRAMES, MOTIONS, make_video_scene, video_references, video_scores
 
 SCENES = [make_video_scene("train", index) for index in range(60)]
 
@@ -46,14 +45,3 @@ def test_references_are_five_and_true_and_others_are_not():
     scores = video_scores(captions, dict.fromkeys(captions, left))
     assert scores == {"truth": 0.25, "thing": 0.5, "motion": 0.5}
     assert video_scores({}, {}) == {"truth": None, "thing": None, "motion": None}
-
-
-def test_splits_and_seeds_differ():
-    data = MovingScenesData(train=6, validation=6, test=6)
-    train, test = data.split("train"), data.split("test")
-    assert not set(train.references) & set(test.references) or train.ids != test.ids
-    assert make_video_scene("train", 0, 1).things != make_video_scene("train", 0, 0).things
-    with pytest.raises(DataError, match="no split 'dev' of moving scenes; choose from train, val, test"):
-        data.split("dev")
-    with pytest.raises(DataError, match="the split val of moving scenes takes at least 1 example, not 0"):
-        MovingScenesData(validation=0).split("val")

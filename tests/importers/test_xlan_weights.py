@@ -7,7 +7,6 @@ from torch.nn import functional as F
 from legenda import LegendaError, Regions
 from legenda.importers.releases import load_xlan, load_xtransformer
 from legenda.importers.weight_map import StateDictMapper
-from legenda.models.xtransformer import positions
 
 HEADS, ROWS = 4, 2
 LOADERS = {"xlan": load_xlan, "xtransformer": load_xtransformer}
@@ -106,12 +105,3 @@ def test_a_missing_tensor_is_named(state, kind, name):
     del tensors[name]
     with pytest.raises(LegendaError, match=f"released.pth lacks {name}"):
         load(kind, tensors)
-
-
-def test_another_length_of_the_table_means_other_waves(state):
-    tensors = state("xtransformer")
-    tensors[TABLE] = positions(0, 60, 32, 120.0, torch.device("cpu")).unsqueeze(0)
-    assert load("xtransformer", tensors).config.position_base == 120
-    tensors[TABLE] = positions(0, 60, 32, 10000.0, torch.device("cpu")).unsqueeze(0)
-    with pytest.raises(LegendaError, match=f"holds {TABLE} that are not the sinusoids of 60 positions"):
-        load("xtransformer", tensors)

@@ -227,15 +227,6 @@ def test_a_listing_is_read_where_it_is_and_must_not_change(images, tmp_path, mon
         start(tmp_path / "out", f"@{tmp_path / 'names.txt'}")
 
 
-def test_stores_are_read_where_urls_are_allowed(images, tmp_path):
-    url = images.as_uri()
-    with pytest.raises(ConfigError, match="--allow-urls"):
-        start(tmp_path / "out", url)
-    job = start(tmp_path / "out", url, allow_urls=True)
-    assert (run(job).images, run(job).failed) == (10, 2)
-    assert open_features(tmp_path / "out").ids == tuple("01234569")
-
-
 def test_the_weights_of_a_job_are_known_without_reading_their_tensors(make_run, tmp_path, monkeypatch):
     run = make_run("transformer", ScenesData(train=6, validation=3))
     for reader in ("legenda.models.weights._read", "hashlib.file_digest"):

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from legenda.errors import LegendaError
 from legenda.metrics import DocumentFrequencies, evaluate, measure_diversity, score_oracle
-from legenda.metrics.bleu import bleu
 from legenda.metrics.cider import cider
 
 SAMPLES = {1: ["A dog runs.", "A dog runs.", "a cat sits"], 2: ["two boats at sea", "two boats", "ships"]}
@@ -21,15 +20,6 @@ def test_distinct_ngrams_by_hand():
     assert found.distinct[:2] == pytest.approx(((5 / 9 + 5 / 7) / 2, (4 / 9 + 3 / 7) / 2))
     assert found.distinct[2:] == pytest.approx(((2 / 9 + 2 / 7) / 2, (0 / 9 + 1 / 7) / 2))
     assert found.per_image[2]["distinct-1"] == pytest.approx(5 / 7)
-
-
-def test_mbleu_is_the_mean_of_three_corpora():
-    tokens = [[caption.lower().rstrip(".").split() for caption in group] for group in SAMPLES.values()]
-    corpora = [
-        bleu([group[n] for group in tokens], [group[:n] + group[n + 1 :] for group in tokens])[0] for n in range(3)
-    ]
-    expected = tuple(sum(column) / 3 for column in zip(*corpora, strict=True))
-    assert measure_diversity(SAMPLES).mbleu == pytest.approx(expected)
 
 
 def test_the_kernel_is_cider():

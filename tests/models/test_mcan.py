@@ -9,7 +9,7 @@ import torch
 from legenda import Regions
 from legenda.errors import LegendaError
 from legenda.models.checkpoint import load_any
-from legenda.models.mcan import AttentionPool, Grounder, GroundingConfig, Mcan, McanConfig
+from legenda.models.mcan import Grounder, GroundingConfig, Mcan, McanConfig
 from legenda.models.registry import build_model
 from legenda.papers import get_recipe
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
@@ -136,16 +136,6 @@ def test_gradients_reach_every_parameter(create, options, regions):
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
-
-
-def test_glimpses_stand_side_by_side():
-    config = McanConfig(**SMALL, glimpses=2)
-    pool, x = AttentionPool(config, 2).eval(), torch.randn(1, 4, 16)
-    pool.linear = torch.nn.Identity()
-    with torch.no_grad():
-        weights = pool.score(x).softmax(dim=1)
-        expected = torch.cat([(weights[:, :, g, None] * x).sum(dim=1) for g in range(2)], dim=-1)
-        torch.testing.assert_close(pool(x, torch.ones(1, 4, dtype=torch.bool)), expected)
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,11 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
-import hypothesis.extra.numpy as arrays
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from legenda.errors import DataError
 from legenda.report import Report, write_report
-from legenda.tasks.reporting import Prediction
 
 SVG_NAMESPACE = "http://www.w3.org/2000/svg"
 
@@ -123,23 +119,3 @@ def test_invalid_boxes_name_the_example(report, tmp_path, boxes):
     example = replace(report.examples[0], boxes=boxes)
     with pytest.raises(DataError, match="example 'test-0000' has"):
         write_report(replace(report, examples=[example]), tmp_path / "report.html")
-
-
-SHAPES = st.tuples(st.integers(1, 6), st.integers(2, 5), st.integers(1, 9))
-
-
-@given(SHAPES.flatmap(lambda shape: arrays.arrays(float, shape, elements=st.floats(0, 1))))
-def test_weights_of_heads_are_off_by_at_most_half_a_level(tmp_path_factory, report, attention):
-    words, heads, regions = attention.shape
-    example = replace(
-        report.examples[0],
-        boxes=[[0, 0, 1, 1]] * regions,
-        captions={"ngsan": Prediction(["word"] * words, attention=attention)},
-    )
-    page = _write(replace(report, examples=[example]), tmp_path_factory.mktemp("page"))
-    encoded = _data(page)["examples"][0]["captions"]["ngsan"]["heads"]
-    largest = np.array(encoded["largest"]).reshape(words, heads, 1)
-    levels = np.frombuffer(base64.b64decode(encoded["levels"]), dtype=np.uint8)  # as assets/attention-viewer.js does
-    decoded = levels.reshape(attention.shape) / 255 * largest
-    # the largest weight itself has four decimals
-    assert (abs(decoded - attention) <= attention.max(axis=-1, keepdims=True) / 510 + 6e-5).all()

@@ -6,7 +6,6 @@ import torch
 from encoders import attentions_of, depends_on_features, distance_weights, geometric_weights, position_matrices
 
 import legenda
-from legenda.errors import LegendaError
 from legenda.regions import Regions
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -38,16 +37,6 @@ def _embedded(model: legenda.models.Captioner, ratios: np.ndarray, which: int = 
     return np.maximum(_linear(model.encoder.geometry.embeddings[which].linear, f), 0)
 
 
-def _entered(model: legenda.models.Captioner, features: torch.Tensor) -> np.ndarray:
-    """What the first layer of a Transformer's encoder reads."""
-    return np.maximum(_linear(model.encoder.input, _array(features)), 0)
-
-
-def _heads(layer: torch.nn.Linear, x: np.ndarray, heads: int = 2) -> np.ndarray:
-    """Projected and split, `(H, N, d)`."""
-    return _linear(layer, x).reshape(len(x), heads, -1).transpose(1, 0, 2)
-
-
 def _softmax(x: np.ndarray) -> np.ndarray:
     weights = np.exp(x - x.max(axis=-1, keepdims=True))
     return weights / weights.sum(axis=-1, keepdims=True)
@@ -61,26 +50,6 @@ def test_the_content_independent_weight_is_that_of_equation_11(scaled):
     assert not depends_on_features(model, 1)
     assert (phi > 0).any()
     np.testing.assert_allclose(geometric_weights(model, 1, RATIOS), phi[None], rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("geometry", ["query", "key", "content+query+key"])
-def test_weights_that_depend_on_features_are_means_over_real_regions(geometry, draw_regions):
-    model = _model("gsan", geometry=geometry, geometry_dim=4)
-    regions = draw_regions((5, 2), dim=6)
-    (bias,) = [attention.score_bias for attention in attentions_of(model, 1)]
-    pairs = _embedded(model, RATIOS)
-    phi = np.zeros((2, len(RATIOS)))
-    real = np.concatenate([_entered(model, regions.features[0, :5]), _entered(model, regions.features[1, :2])])
-    for name in geometry.split("+"):
-        if name == "content":
-            phi += np.maximum(_array(bias.weight) @ pairs.T, 0)
-        else:
-            each = _heads(getattr(bias, name), real) @ pairs.T  # (H, regions, P)
-            phi += each.mean(axis=1)
-    assert depends_on_features(model, 1)
-    np.testing.assert_allclose(geometric_weights(model, 1, RATIOS, regions), phi[None], rtol=1e-5, atol=1e-5)
-    with pytest.raises(LegendaError, match="depend on the features"):
-        geometric_weights(model, 1, RATIOS)
 
 
 def _grid(rows: int, columns: int) -> Regions:

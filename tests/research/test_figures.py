@@ -42,13 +42,13 @@ def test_the_figures_are_listed(run_script):
     [
         ("ngsan 3", ("ngsan",), ("--heads", "0", "1", "--count", "2")),
         ("ngsan 4", ("gsan",), ("--count", "2")),
-        ("aoanet 8", ("aoanet.table4.base", "aoanet.table4.aoa"), ()),
-        ("xlan 5", ("updown", "xlan"), ()),
+        pytest.param("aoanet 8", ("aoanet.table4.base", "aoanet.table4.aoa"), (), marks=pytest.mark.slow),
+        pytest.param("xlan 5", ("updown", "xlan"), (), marks=pytest.mark.slow),
         ("mdsan 3", ("mdsan.table7.dsa", "mdsan"), ()),
-        ("mdsan 3", (), ()),
-        ("mdsan 4", ("transformer", "mdsan"), ()),
+        pytest.param("mdsan 3", (), (), marks=pytest.mark.slow),
+        pytest.param("mdsan 4", ("transformer", "mdsan"), (), marks=pytest.mark.slow),
         ("mdsan 4", ("mdsan",), ("--branch", "2", "--cell", "1")),
-        ("mdsan 7", ("transformer", "mdsan"), ()),
+        pytest.param("mdsan 7", ("transformer", "mdsan"), (), marks=pytest.mark.slow),
     ],
 )
 def test_scenes_need_no_image_files(run_script, run_of, tmp_path, name, models, options):

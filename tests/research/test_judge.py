@@ -60,19 +60,6 @@ def test_nothing_that_a_judge_gets_names_the_models(client):
         assert not any(word in text for text in texts), word
 
 
-@pytest.mark.parametrize(
-    ("path", "fields", "code"),
-    [
-        ("next", {"judge": "  "}, 422),
-        ("answer", {"judge": "Ann", "pair": 12, "choice": "left"}, 404),
-        ("answer", {"judge": "Ann", "pair": 1, "choice": "first"}, 422),
-    ],
-)
-def test_bad_requests_are_refused(client, path, fields, code):
-    assert client.post(f"/api/{path}", json=fields).status_code == code
-    assert client.get("/api/images/-1").status_code == client.get("/api/images/11").status_code == 404
-
-
 @pytest.fixture
 def captions(tmp_path, monkeypatch) -> None:
     """Two files of captions and their images; the server stops at once."""

@@ -100,22 +100,6 @@ def test_invalid_uploads_show_an_error(page, scene_file, tmp_path):
 
 
 @pytest.mark.slow
-def test_settings_and_samples_and_history(page):
-    page.get_by_role("checkbox", name="xlan").uncheck()
-    page.get_by_role("spinbutton", name="captions").fill("3")
-    page.get_by_role("spinbutton", name="temperature").fill("1.5")
-    page.locator(".samples .thumb").nth(2).click()
-    sync_api.expect(page.locator(".result")).to_have_count(1)
-    assert page.locator(".result .attention-caption").count() == 3
-    page.get_by_role("checkbox", name="xlan").check()
-    page.get_by_role("button", name="Caption", exact=True).click()
-    sync_api.expect(page.locator(".result")).to_have_count(2)
-    assert page.locator(".history .thumb").count() == 2
-    page.locator(".history .thumb").nth(1).click()
-    sync_api.expect(page.locator(".result")).to_have_count(1)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
 def test_the_caption_and_the_chooser_are_in_view(page, scene_file, width, height):
     page.set_viewport_size({"width": width, "height": height})
@@ -187,19 +171,6 @@ def test_a_form_captions_without_javascript(browser, address, scene_file):
     page.get_by_role("button", name="Caption").click()
     sync_api.expect(page.locator(".answers")).to_contain_text("mine.png: ")
     context.close()
-
-
-@pytest.mark.slow
-def test_the_api_reference_tries_a_request_under_the_same_policy(page, address, scene_file):
-    violations: list[str] = []
-    page.on("console", lambda message: violations.append(message.text) if message.type == "error" else None)
-    page.goto(f"{address}/docs")
-    sync_api.expect(page.locator(".opblock-summary-path")).to_have_count(7)
-    page.locator(".opblock-summary", has_text="/api/captions").click()
-    page.locator("input[type=file]").set_input_files(str(scene_file))
-    page.get_by_role("button", name="Execute").click()
-    sync_api.expect(page.locator(".live-responses-table .response-col_status").last).to_have_text("200")
-    assert violations == []
 
 
 def _examples(language: str) -> str:

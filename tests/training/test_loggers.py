@@ -5,7 +5,6 @@ from types import ModuleType
 
 import pytest
 
-from legenda.training.history import add_record, open_history
 from legenda.training.loggers import open_loggers
 
 RECORD = {"step": 20, "epoch": 2, "loss": 0.5, "validation": {"CIDEr-D": 0.25, "truth": None}}
@@ -55,13 +54,3 @@ def test_tensorboard_gets_every_number(packages, tmp_path, monkeypatch):
     tell(RECORD)
     assert packages.opened == {"folder": str(tmp_path / "tensorboard"), "purge_step": 18}
     assert packages.metrics == [("loss", 0.5, 20), ("validation/CIDEr-D", 0.25, 20), "flush"]
-
-
-def test_the_table_has_a_line_for_each_number(tmp_path):
-    open_history(tmp_path, 0)
-    add_record(tmp_path, RECORD)
-    add_record(tmp_path, {"step": 40, "epoch": 3, "loss": 0.25})
-    lines = "step,epoch,name,value\n20,2,loss,0.5\n20,2,validation/CIDEr-D,0.25\n"
-    assert (tmp_path / "metrics.csv").read_text() == f"{lines}40,3,loss,0.25\n"
-    open_history(tmp_path, 30)
-    assert (tmp_path / "metrics.csv").read_text() == lines

@@ -180,15 +180,6 @@ def test_every_kind_is_opened_twice_and_read_in_processes_after_the_parent(tmp_p
     torch.testing.assert_close(loaded, expected, rtol=0, atol=0)
 
 
-def test_images_with_fewer_regions_are_padded_and_masked(tmp_path):
-    with h5py.File(tmp_path / "f.hdf5", "w") as file:
-        file["1_features"], file["2_features"] = features_of("1", 2), features_of("2", 5)
-    packed = open_features(tmp_path / "f.hdf5").read(["1", "2"])
-    assert packed.mask.sum(1).tolist() == [2, 5]
-    assert not packed.features[0, 2:].any()
-    np.testing.assert_array_equal(packed.features[0, :2], features_of("1", 2))
-
-
 CORNERS = [[0, 0, 1 / 3, 0.5], [1 / 3, 0, 2 / 3, 0.5], [2 / 3, 0, 1, 0.5], [0, 0.5, 1 / 3, 1]]
 
 

@@ -1,13 +1,9 @@
 """An expression means one thing of its scene, which can be found from the words and the places of things."""
 
-import random
 from dataclasses import replace
 
-import numpy as np
-import pytest
-
 from legenda.data.scenes import Scene, Thing, make_scenes
-from legenda.data.scenes.expressions import PER_SCENE, SceneExpression, refer
+from legenda.data.scenes.expressions import PER_SCENE, refer
 
 SCENES = tuple(make_scenes("val", 600, seed=3))
 REFERRED = [(scene, expression) for scene in SCENES for expression in refer(scene)]
@@ -46,29 +42,3 @@ def test_every_scene_has_the_expressions_of_its_family():
         assert len(found) == PER_SCENE == 3
         assert found == refer(replace(scene))
         assert len({expression.text for expression in found}) == 3
-
-
-def possible(scene: Scene, expression: SceneExpression) -> list[Thing]:
-    """The things that the expression could mean as far as kinds tell."""
-    words = expression.text.split()
-    if expression.kind == "near":
-        return [thing for thing in scene.things if list(thing.kind) != words[-2:]]
-    if expression.kind == "size":
-        return [thing for thing in scene.things if thing.shape == words[-1]]
-    return [expression.thing]
-
-
-@pytest.mark.parametrize(("kind", "mean"), [("near", 0.23), ("size", 0.5), ("plain", 1.0)])
-def test_chance_is_what_guessing_among_the_kinds_gives(kind, mean):
-    rng = random.Random(1)
-    hits, chances = [], []
-    for scene, expression in REFERRED:
-        if expression.kind == kind:
-            among = possible(scene, expression)
-            assert expression.chance == pytest.approx(1 / len(among))
-            hits.append(rng.choice(among) == expression.thing)
-            chances.append(expression.chance)
-    deviation = np.sqrt(sum(chance * (1 - chance) for chance in chances)) / len(hits)
-    assert len(hits) >= 400
-    assert abs(np.mean(hits) - np.mean(chances)) <= 4 * deviation
-    assert np.mean(chances) == pytest.approx(mean, abs=0.015)
