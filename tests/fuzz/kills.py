@@ -185,6 +185,7 @@ def campaign(name: str, kills: int, random: Random, folder: Path) -> Counts:
         elif (found := contents(out)) != expected:
             counts.different += 1
             print(f"{name}: different: {differences(expected, found)}", flush=True)
+        print(f"{name}: {counts}", flush=True)
     return counts
 
 
@@ -281,7 +282,6 @@ def main() -> int:
             kills = options.kills or (100 if name == "train" else 30)
             with cluster() if name == "ray" else nullcontext():
                 counts = campaign(name, kills, Random(f"{seed} {name}"), folder)
-            print(f"{name}: {counts}", flush=True)
             failed |= bool(counts.lost or counts.different)
     return int(failed)
 
