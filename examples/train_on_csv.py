@@ -21,7 +21,7 @@ from legenda.evaluation.runs import describe_data
 from legenda.extractors import load_extractor
 from legenda.jobs import extract_store
 from legenda.tasks import Captioning
-from legenda.tasks.predict import generate_captions, score_captions
+from legenda.tasks.captioning import generate_captions, score_captions
 from legenda.training import Constant, TrainingConfig, train
 
 

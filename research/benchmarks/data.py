@@ -144,7 +144,7 @@ def training(folder: Path, steps: int) -> None:
     from legenda.models import create_model
     from legenda.tasks.captioning import CrossEntropy
     from legenda.training import TrainingConfig
-    from legenda.training.prefetch import Prefetcher
+    from legenda.training.stage import Prefetcher
 
     opened = settings(folder, (REGIONS, WIDTH)).open(lambda _: None)
     sizes = {"feature_dim": WIDTH, "dim": 16, "num_heads": 2, "num_layers": 1, "ff_dim": 32}

@@ -35,8 +35,8 @@ from legenda.io import read_json, write_json
 from legenda.models import Captioner, create_model, describe_model
 from legenda.regions import Regions
 from legenda.tasks.base import Objective, regions_to_batch
-from legenda.tasks.caption_objectives import CrossEntropy
 from legenda.tasks.config import SelfCriticalConfig
+from legenda.tasks.objectives import CrossEntropy
 from legenda.tasks.rewards import Rewards
 from legenda.tasks.self_critical import SelfCriticalObjective
 from legenda.training import TrainingConfig

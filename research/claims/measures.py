@@ -25,8 +25,7 @@ from legenda.io import get_field, read_json, write_json
 from legenda.metrics.diversity import measure_diversity
 from legenda.models.checkpoint import load_any
 from legenda.tasks.base import Objective
-from legenda.tasks.captioning import Captioning
-from legenda.tasks.predict import generate_captions
+from legenda.tasks.captioning import Captioning, generate_captions
 from legenda.training.history import read_history
 
 HINT = "run research/claims/run.py NAME to write it again"

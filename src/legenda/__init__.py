@@ -19,7 +19,7 @@ _NAMES = {
     "register_decoder": "legenda.models.registry",
     "register_model": "legenda.models.registry",
     "register_recipe": "legenda.papers",
-    "register_task": "legenda.tasks.registry",
+    "register_task": "legenda.tasks.base",
     "CheckpointError": "legenda.errors",
     "ConfigError": "legenda.errors",
     "DataError": "legenda.errors",

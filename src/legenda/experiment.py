@@ -10,7 +10,7 @@ from legenda.compute import ComputeOptions, Precision
 from legenda.evaluation.runs import describe_data
 from legenda.papers import get_recipe
 from legenda.recipes import Recipe, continue_from
-from legenda.tasks.registry import TASKS
+from legenda.tasks.base import TASKS
 from legenda.training import TrainResult, check_folder
 from legenda.training import train as train_model
 

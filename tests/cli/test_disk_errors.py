@@ -10,7 +10,7 @@ import pytest
 from legenda.cli.main import exit_code
 from legenda.data.features import write_store
 from legenda.errors import DataError
-from legenda.training.interrupt import TrainingInterrupted
+from legenda.training.loop import TrainingInterrupted
 
 CHILD = """
 import resource, sys

@@ -15,7 +15,7 @@ from legenda.evaluation.runs import describe_data
 from legenda.extras.grounding import SceneExpressionsData
 from legenda.extras.translation import NumberWordsData
 from legenda.extras.vqa import SceneQuestionsData
-from legenda.tasks.registry import TASKS
+from legenda.tasks.base import TASKS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

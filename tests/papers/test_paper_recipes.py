@@ -10,7 +10,7 @@ from legenda.models import describe_model, list_models
 from legenda.models.registry import build_model
 from legenda.papers import all_recipes, get_recipe
 from legenda.recipes import Recipe
-from legenda.tasks.registry import TASKS
+from legenda.tasks.base import TASKS
 
 RECIPES = all_recipes()
 

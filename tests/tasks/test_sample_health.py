@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from legenda.tasks.objectives import token_mask
-from legenda.tasks.sample_health import (
+from legenda.tasks.self_critical import (
     CURVES,
     MAX_BAD_ENDINGS,
     MIN_DISTINCT_IMAGES,

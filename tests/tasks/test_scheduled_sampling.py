@@ -5,7 +5,7 @@ import torch
 
 import legenda
 from legenda import Regions
-from legenda.tasks.caption_objectives import apply_scheduled_sampling
+from legenda.tasks.objectives import apply_scheduled_sampling
 
 V, T = 6, 5
 

@@ -11,8 +11,8 @@ from legenda import Regions
 from legenda.data.captions import CaptionDataset
 from legenda.decoding import GenerationOutput, beam_search
 from legenda.tasks.base import Batch
-from legenda.tasks.caption_objectives import CrossEntropy
 from legenda.tasks.config import SelfCriticalConfig
+from legenda.tasks.objectives import CrossEntropy
 from legenda.tasks.rewards import Rewards
 from legenda.tasks.self_critical import SelfCriticalObjective
 from legenda.training import TrainingConfig

@@ -14,8 +14,8 @@ import safetensors.torch
 from legenda.data.captions import DataModule, ScenesData
 from legenda.run_folder import STATE
 from legenda.tasks import Captioning
-from legenda.tasks import caption_objectives as caption_objectives_module
 from legenda.tasks import captioning as captioning_module
+from legenda.tasks import objectives as caption_objectives_module
 from legenda.training import StepDecay, TrainingConfig, TrainResult, train
 from legenda.training import loop as loop_module
 from legenda.training.history import read_history

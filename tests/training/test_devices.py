@@ -13,8 +13,7 @@ from small_runs import TRAINING, open_scenes, run
 from legenda.tasks.config import SelfCriticalConfig
 from legenda.training import TrainingConfig
 from legenda.training.distributed import describe_idle_devices
-from legenda.training.history import read_history
-from legenda.training.loggers import TENSORBOARD_FOLDER
+from legenda.training.history import TENSORBOARD_FOLDER, read_history
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -6,8 +6,7 @@ import signal
 import pytest
 from small_runs import TRAINING, assert_same, outcome, run
 
-from legenda.training.interrupt import SIGNALS, SignalFlag, TrainingInterrupted
-from legenda.training.loop import TrainingLoop
+from legenda.training.loop import SIGNALS, SignalFlag, TrainingInterrupted, TrainingLoop
 
 
 @pytest.mark.parametrize(("signum", "step"), [(signal.SIGTERM, 3), (signal.SIGUSR1, 6), (signal.SIGINT, 1)])

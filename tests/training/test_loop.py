@@ -25,8 +25,7 @@ from legenda.training import launch as launch_module
 from legenda.training import loop as loop_module
 from legenda.training import run_folder as run_folder_module
 from legenda.training.checkpoint import read_progress
-from legenda.training.history import read_history
-from legenda.training.loggers import TENSORBOARD_FOLDER
+from legenda.training.history import TENSORBOARD_FOLDER, read_history
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -11,7 +11,7 @@ from two_stages import SECOND
 from legenda.errors import LegendaError
 from legenda.tasks.rewards import Rewards
 from legenda.training import stage as stage_module
-from legenda.training.prefetch import Prefetcher
+from legenda.training.stage import Prefetcher
 
 CPU = torch.device("cpu")
 

@@ -17,8 +17,8 @@ from legenda.training import Constant, Cosine, EpochwiseLR, Linear, StepDecay, i
 from legenda.training import loop as loop_module
 from legenda.training import stage as stage_module
 from legenda.training.checkpoint import Progress, read_progress
-from legenda.training.early_stopping import stage_is_over
-from legenda.training.prefetch import Prefetcher
+from legenda.training.loop import stage_is_over
+from legenda.training.stage import Prefetcher
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

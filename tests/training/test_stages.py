@@ -20,7 +20,7 @@ from legenda.run_folder import HISTORY_TABLE
 from legenda.tasks import Captioning
 from legenda.tasks import self_critical as self_critical_module
 from legenda.tasks.config import ScheduledSamplingConfig, SelfCriticalConfig
-from legenda.tasks.sample_health import CURVES
+from legenda.tasks.self_critical import CURVES
 from legenda.training import Constant, is_finished
 from legenda.training import loop as loop_module
 from legenda.training.checkpoint import read_progress

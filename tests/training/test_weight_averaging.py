@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from legenda.training import TrainingConfig
-from legenda.training.weight_averaging import AverageWeights
+from legenda.training.optim import AverageWeights
 
 
 def set_weight(model: nn.Linear, value: float) -> None:

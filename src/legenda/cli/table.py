@@ -22,9 +22,9 @@ from legenda.recipes import Recipe, changes_first, parse_changes, stage_names
 from legenda.registry import plugin_options
 from legenda.report.tables import markdown, score_table, terminal_table, write_score_page
 from legenda.run_folder import STAGE_WEIGHTS
-from legenda.tasks.registry import TASKS
+from legenda.tasks.base import TASKS
 from legenda.terminal import create_console, progress_bar
-from legenda.training.estimate import estimate_seconds
+from legenda.training.launch import estimate_seconds
 
 CONSOLE_WIDTH = 160
 """Columns of the printed table where the output is not a terminal."""

@@ -20,7 +20,7 @@ from legenda.metrics import Scores, compare, evaluate, intervals
 from legenda.metrics.evaluation import References
 from legenda.models.checkpoint import find_model
 from legenda.run_folder import CONFIG, read_config
-from legenda.tasks.registry import TASKS
+from legenda.tasks.base import TASKS
 from legenda.tasks.reporting import ReportedTask
 
 RANKING_METRIC = "CIDEr-D"

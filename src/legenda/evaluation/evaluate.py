@@ -25,8 +25,8 @@ from legenda.evaluation.submission import coco_splits, write_answers, write_subm
 from legenda.io import write_json
 from legenda.metrics import evaluate
 from legenda.recipes import Data
-from legenda.tasks.predict import collapse_repeats as collapse
-from legenda.tasks.predict import score_captions
+from legenda.tasks.captioning import collapse_repeats as collapse
+from legenda.tasks.captioning import score_captions
 from legenda.terminal import ProgressBar, no_progress_bar
 
 Metrics = Literal["fast", "auto"]

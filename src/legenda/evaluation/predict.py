@@ -19,7 +19,7 @@ from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, replace_
 from legenda.extractors.base import describe_unfamiliar, find_unfamiliar
 from legenda.regions import Regions
 from legenda.tasks.base import predict_split
-from legenda.tasks.predict import generate_captions
+from legenda.tasks.captioning import generate_captions
 from legenda.terminal import ProgressBar, no_progress_bar
 
 _LOG = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from legenda.models.base import Model
 from legenda.models.checkpoint import find_model, load_with_config, not_a_captioner
 from legenda.models.weights import load_weights, read_checksum
 from legenda.run_folder import CONFIG, weights_path
-from legenda.tasks.registry import TASKS
+from legenda.tasks.base import TASKS
 
 if TYPE_CHECKING:
     from legenda.recipes import Data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,8 +22,8 @@ from legenda.data.features.concat import ConcatFeatureStore, RegionReader
 from legenda.data.registry import choose_split
 from legenda.data.scenes import FEATURE_DIM, SceneSplit
 from legenda.data.scenes.dataset import SceneCounts, scene_reader
-from legenda.data.scenes.expressions import MOST_WORDS, PER_SCENE, refer
 from legenda.data.scenes.pixels import SIDE
+from legenda.data.scenes.world import Scene, Thing
 from legenda.errors import DataError
 from legenda.extras.word_vectors import create_co_attention_model, iter_batches, read_word_vectors
 from legenda.io import get_field, read_json, read_pickle
@@ -32,6 +33,63 @@ from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, batch_to_r
 from legenda.tasks.reporting import EvaluationResult, Example, Prediction, ReportedTask, mean_with_ci, means_by_group
 from legenda.text.tokenizers import tokenize_question
 from legenda.text.vocabulary import QuestionVocabulary, encode_tokens
+
+ExpressionKind = Literal["near", "size", "plain"]
+
+PER_SCENE = 3
+"""Expressions of one scene: two about the pair of its family, except in the family bind, and controls."""
+MOST_WORDS = 7
+"""Words of the longest expression."""
+
+
+@dataclass(frozen=True)
+class SceneExpression:
+    """Words that mean one thing of a scene.
+
+    chance: how often one finds it who knows the things' kinds but not their boxes, and guesses as well as one can.
+    """
+
+    text: str
+    thing: Thing
+    kind: ExpressionKind
+    chance: float
+
+
+def refer(scene: Scene) -> tuple[SceneExpression, ...]:
+    """PER_SCENE expressions, always the same for a scene."""
+    rng = random.Random(f"expressions-{scene.id}")
+    one, other = scene.first, scene.second
+    match scene.family:
+        case "near":
+            among = 1 / (len(scene.things) - 1)  # any of the others might be the one
+            about = [
+                SceneExpression(f"the thing next to the {a.color} {a.shape}", b, "near", among)
+                for a, b in ((one, other), (other, one))
+            ]
+        case "size":
+            about = [
+                SceneExpression(f"the {word} {one.shape}", thing, "size", 0.5)
+                for word, thing in (("larger", one), ("smaller", other))
+            ]
+        case "bind":
+            about = []
+        case _:
+            raise DataError(
+                f"there are no expressions about scenes of the family {scene.family}; choose near, size or bind"
+            )
+    controls = rng.sample(scene.things, PER_SCENE - len(about))
+    return *about, *(_plain(rng, thing, scene) for thing in controls)
+
+
+def _plain(rng: random.Random, thing: Thing, scene: Scene) -> SceneExpression:
+    """Return the thing by its kind, or by that part of it which it shares with no other."""
+    texts = [f"the {thing.color} {thing.shape}"]
+    if sum(other.shape == thing.shape for other in scene.things) == 1:
+        texts.append(f"the {thing.shape}")
+    if sum(other.color == thing.color for other in scene.things) == 1:
+        texts.append(f"the {thing.color} thing")
+    return SceneExpression(rng.choice(texts), thing, "plain", 1.0)
+
 
 Box = tuple[float, float, float, float]
 """x1 y1 x2 y2, in pixels here."""
@@ -318,7 +376,7 @@ class EntitiesData(ExpressionData):
 class SceneExpressionsData(SceneCounts):
     """Expressions about the embedded scenes: three of each, some of which need boxes.
 
-    See `legenda.data.scenes.expressions`; `score` also returns the accuracy of each kind.
+    See `legenda.extras.grounding`; `score` also returns the accuracy of each kind.
     """
 
     kind: Literal["scene_expressions"] = "scene_expressions"

@@ -1,5 +1,8 @@
 """Tasks: captioning, visual question answering, grounding and translation; objectives, predictions and scores."""
 
-from legenda.lazy import attach_stub
+from legenda.tasks.base import Task
+from legenda.tasks.captioning import Captioning
+from legenda.tasks.objectives import advantages, cross_entropy, policy_gradient
+from legenda.tasks.rewards import Reward
 
-__getattr__, __all__ = attach_stub(__name__, __file__)
+__all__ = ["Captioning", "Reward", "Task", "advantages", "cross_entropy", "policy_gradient"]

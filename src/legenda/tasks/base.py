@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from legenda.models.base import Model, eval_mode
 from legenda.models.freeze import packed_linear
 from legenda.models.registry import build_model, describe_model, list_models
 from legenda.regions import Regions
+from legenda.registry import Registry
 from legenda.tasks.config import ObjectiveConfig
 from legenda.text import Vocabulary
 
@@ -214,3 +215,27 @@ def check_boxes(model: Model, has_boxes: bool, source: str) -> None:
             f"{source} holds no boxes, which {model.name} needs for its geometry; extract features with boxes, or "
             "train a model without geometry"
         )
+
+
+T = TypeVar("T", bound="type[Task]")
+
+TASKS: Registry[type[Task]] = Registry(
+    "task",
+    {
+        "captioning": "legenda.tasks.captioning:Captioning",
+        "vqa": "legenda.extras.vqa:Vqa",
+        "grounding": "legenda.extras.grounding:Grounding",
+        "translation": "legenda.extras.translation:Translation",
+    },
+)
+"""A class of tasks is registered under its own `name`."""
+
+
+def register_task(name: str) -> Callable[[T], T]:
+    """Return a decorator that adds a class of tasks under a name, and sets its `name`."""
+
+    def decorate(task: T) -> T:
+        task.name = name
+        return TASKS.register(name)(task)
+
+    return decorate

@@ -1,5 +1,35 @@
 """Training: configuration, schedules, the loop, and checkpoints from which a killed run resumes exactly."""
 
-from legenda.lazy import attach_stub
+from legenda.training.config import TrainingConfig
+from legenda.training.launch import TrainResult, train
+from legenda.training.run_folder import check_folder, is_finished
+from legenda.training.schedules import (
+    SCHEDULES,
+    Constant,
+    Cosine,
+    EpochwiseLR,
+    InverseSqrt,
+    Linear,
+    Noam,
+    Plateau,
+    Schedule,
+    StepDecay,
+)
 
-__getattr__, __all__ = attach_stub(__name__, __file__)
+__all__ = [
+    "SCHEDULES",
+    "Constant",
+    "Cosine",
+    "EpochwiseLR",
+    "InverseSqrt",
+    "Linear",
+    "Noam",
+    "Plateau",
+    "Schedule",
+    "StepDecay",
+    "TrainResult",
+    "TrainingConfig",
+    "check_folder",
+    "is_finished",
+    "train",
+]

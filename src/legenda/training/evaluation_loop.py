@@ -10,7 +10,7 @@ import torch
 from legenda.errors import ConfigError, did_you_mean
 from legenda.models.base import Model, eval_mode
 from legenda.tasks.base import Objective, Task, predict_split
-from legenda.tasks.predict import collapse_repeats
+from legenda.tasks.captioning import collapse_repeats
 from legenda.training.config import TrainingConfig
 from legenda.training.distributed import all_gather
 

@@ -1,16 +1,26 @@
-"""Start or resume a training run: model, devices, run folder."""
+"""Start or resume a training run: model, devices, run folder; and how long it takes."""
 
 from __future__ import annotations
 
 import logging
+import math
+import os
+import platform
+import statistics
+import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 
+from legenda import __version__
 from legenda.compute import ComputeOptions
 from legenda.config import to_json
 from legenda.data.features.base import UNNAMED, extractor_name, is_same_extractor
@@ -23,13 +33,46 @@ from legenda.run_folder import WEIGHTS, read_config
 from legenda.tasks.base import Task, check_objective, describe_split
 from legenda.training.config import TrainingConfig
 from legenda.training.distributed import autocast_plugin, describe_idle_devices, shard
-from legenda.training.environment import describe_environment
 from legenda.training.evaluation_loop import check_monitor
 from legenda.training.loop import TrainingLoop
 from legenda.training.run_folder import DATA_DIGEST, init_run_dir
+from legenda.training.stage import Stage
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+
+def describe_environment(folder: Path) -> dict[str, str | None]:
+    """Return the versions, the commit of a checkout of Legenda, the date, the machine, and the path of the run folder.
+
+    Other paths in config.json are relative to the run folder; the path finds what they name after the folder is moved
+    alone.
+    """
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
+    return {
+        "legenda": __version__,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "commit": _commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": f"{platform.system()} {platform.release()}, {os.cpu_count()} cores, {device}",
+        "folder": str(folder.resolve()),
+    }
+
+
+def _commit() -> str | None:
+    """Return the commit of the checkout that holds this file, with "-dirty" after changes; None outside of one."""
+    here = Path(__file__)
+    options = {"cwd": here.parent, "capture_output": True, "text": True, "timeout": 10}
+    try:
+        git = ["git", "--no-optional-locks"]  # so that the user's own git commands are not disturbed
+        subprocess.run([*git, "ls-files", "--error-unmatch", here.name], check=True, **options)
+        return subprocess.run(
+            [*git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"], check=True, **options
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -146,3 +189,38 @@ def _launch(
     if world_size > 1:
         fabric.launch()
     return fabric
+
+
+STEPS = 4
+"""Measured steps of each stage; the first is left out, and the median of the others counts."""
+
+
+def estimate_seconds(
+    model_name: str, overrides: Mapping[str, Any], task: Task, stages: Sequence[TrainingConfig], device: str = "auto"
+) -> float:
+    """Return the seconds that all steps of all stages take on one device, from the time of a few steps.
+
+    The weights are initial ones, with which self-critical samples are longest, and do not change. Evaluations during
+    the training are not included; early stopping may shorten it.
+    """
+    from lightning_fabric import Fabric  # late: it takes seconds
+
+    found = ComputeOptions(device=device).resolve()
+    devices = [found.index] if found.index is not None else 1
+    seconds, rng = 0.0, np.random.default_rng(0)
+    for config in stages:
+        fabric = Fabric(accelerator=found.type, devices=devices, precision=config.precision)
+        stage = Stage(fabric, task, task.create(model_name, overrides, None), config)
+        size = min(config.batch_size, len(task.train))
+        batches = [rng.choice(len(task.train), size, replace=False) for _ in range(STEPS)]
+        durations = []
+        with TemporaryDirectory(prefix="legenda-estimate-") as folder:
+            for step, batch in enumerate(batches):
+                following = batches[step + 1] if step + 1 < STEPS else None
+                generator, file = torch.Generator().manual_seed(step), Path(folder) / "batch.safetensors"
+                start = perf_counter()
+                stage.step(batch, generator, 0.0, 1, file, step=step, next_indices=following)
+                durations.append(perf_counter() - start)
+        steps = config.epochs * math.ceil(len(task.train) / config.batch_size)
+        seconds += steps * statistics.median(durations[1:])
+    return seconds

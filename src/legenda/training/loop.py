@@ -1,4 +1,4 @@
-"""The training loop: stages, epochs, validation, the best model, and exact resumption."""
+"""The loop over stages, epochs and steps: history, validation, checkpoints, early stopping, and signals that end it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import logging
 import math
 import shutil
 import signal
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
+from rich.progress import TextColumn
 
 from legenda.io import atomic_write
 from legenda.models.base import Model
@@ -20,23 +24,128 @@ from legenda.models.registry import build_model
 from legenda.models.weights import load_weights, save_weights
 from legenda.run_folder import STAGE_WEIGHTS, STATE, WEIGHTS
 from legenda.tasks.base import Task
-from legenda.tasks.sample_health import CURVES, describe_collapse
+from legenda.tasks.self_critical import CURVES, describe_collapse
+from legenda.terminal import create_bar
 from legenda.training.checkpoint import Progress, collect_state, load_state, read_progress, rng_state, save_state
 from legenda.training.config import TrainingConfig
 from legenda.training.distributed import all_gather, full_tensors, unsharded_params
-from legenda.training.early_stopping import stage_is_over
 from legenda.training.evaluation_loop import validate, validation_loss
-from legenda.training.history import add_record, open_history
-from legenda.training.interrupt import SignalFlag, TrainingInterrupted
-from legenda.training.loggers import Logger, open_loggers
-from legenda.training.progress import TrainingProgress
+from legenda.training.history import Logger, add_record, open_history, open_loggers
+from legenda.training.optim import AverageWeights
 from legenda.training.stage import Stage
-from legenda.training.weight_averaging import AverageWeights
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+"""Ctrl-C, the end of a job, and the warning that clusters send before it."""
+
+
+class TrainingInterrupted(KeyboardInterrupt):
+    """A signal has ended training; its state is saved. `signum`: the number of the signal."""
+
+    def __init__(self, signum: int, message: str) -> None:
+        super().__init__(message)
+        self.signum = signum
+
+
+class SignalFlag:
+    """The first of SIGNALS that has arrived, or None; a second signal has its usual effect at once."""
+
+    def __init__(self) -> None:
+        self.signum: int | None = None
+
+    @contextmanager
+    def listen(self) -> Iterator[None]:
+        """Record the signals while the context lasts; in other threads than the main one nothing is recorded."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.getsignal(number) for number in SIGNALS}
+
+        def record(number: int, _: FrameType | None) -> None:
+            self.signum = number
+            _restore(before)
+
+        try:
+            for number in SIGNALS:
+                signal.signal(number, record)
+            yield
+        finally:
+            _restore(before)
+
+
+def _restore(handlers: Mapping[signal.Signals, Any]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def stage_is_over(config: TrainingConfig, progress: Progress, steps_per_epoch: int) -> bool:
+    """Return whether the current stage is over, at the end of an epoch of that many steps."""
+    epochs, scores = progress.epoch - progress.stage_epoch, progress.scores
+    if epochs >= config.epochs or _is_over(config.early_stopping_patience, scores):
+        return True
+    # all of the last evaluations that count were at the last rate, from the epoch after the one before them
+    epoch = (len(scores) - config.last_rate_patience) * config.eval_every
+    if _is_over(config.last_rate_patience, scores) and config.schedule.has_ended(epoch * steps_per_epoch, epoch + 1):
+        return True
+    step, next_epoch = progress.step - progress.stage_step, epochs + 1
+    has_no_rate = config.schedule.has_ended(step, next_epoch) and config.schedule.at(step, next_epoch, scores) == 0
+    return has_no_rate and epochs % config.eval_every == 0  # the last weights are evaluated
+
+
+def _is_over(patience: int, scores: Sequence[float]) -> bool:
+    """Return whether so many scores, unless 0, came after the best one."""
+    return bool(patience and scores and len(scores) - scores.index(max(scores)) > patience)
+
+
 _LOG = logging.getLogger(__name__)
+
+LOG_INTERVAL_S = 10.0
+"""Seconds between two lines of steps in the log."""
+
+
+class TrainingProgress:
+    """Shows steps, loss, speed and remaining time."""
+
+    def __init__(self, title: str, total: int, done: int, *, enabled: bool = True) -> None:
+        """enabled: whether to show and log anything; one of several processes is enough."""
+        self.enabled = enabled
+        self.title, self.total, self.done = title, total, done
+        self.initial, self.started_at = done, time.monotonic()
+        self.last_line_at = self.started_at
+        self.bar = create_bar(TextColumn("{task.fields[state]}"))
+        self.bar.disable |= not enabled
+        self.task = self.bar.add_task(title, total=total, completed=done, state="")
+
+    def __enter__(self) -> Self:
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+
+    def step(self, epoch: int, means: Mapping[str, float]) -> None:
+        """Count one step; `means` are recent averages, such as that of the loss."""
+        self.done += 1
+        now = time.monotonic()
+        speed = (self.done - self.initial) / max(now - self.started_at, 1e-9)
+        values = "  ".join(f"{name} {value:.3f}" for name, value in means.items())
+        state = f"epoch {epoch}  step {self.done}/{self.total}  {values}  {speed:.1f} steps/s"
+        self.bar.update(self.task, completed=self.done, state=state)
+        if self.bar.disable and (now - self.last_line_at >= LOG_INTERVAL_S or self.done == self.total):
+            self.last_line_at = now
+            self.log(f"{state}  {(self.total - self.done) / max(speed, 1e-9):.0f} s left")
+
+    def log(self, text: str) -> None:
+        """Log a line, such as the scores of a validation."""
+        if self.enabled:
+            _LOG.info("%s  %s", self.title, text)
+
+
 _LOG_EVERY_N_STEPS = 20
 _SIGNALS_EVERY_N_STEPS = 10
 """How often several processes compare the signals that they have received."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,6 @@ from legenda.tasks.self_critical import SelfCriticalObjective
 from legenda.training.config import TrainingConfig
 from legenda.training.distributed import unsharded_params
 from legenda.training.optim import clip_gradients, create_optimizer
-from legenda.training.prefetch import Prefetcher
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -170,3 +170,37 @@ class Stage:
             f"the loss or its gradient is not finite at step {step}, whose examples are in {path}; look for broken "
             "features there, or train into another folder (--out) with a lower training.schedule.learning_rate"
         )
+
+
+class Prefetcher:
+    """Reads batches in a thread, in order, and returns them on the device.
+
+    For a GPU, batches are read into pinned memory and copied asynchronously. `next` reads a batch that was not started;
+    errors of the reader are raised by `next`.
+    """
+
+    def __init__(self, read: Callable[[np.ndarray], Batch], device: torch.device) -> None:
+        self._read, self._device = read, device
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
+        self._pending: dict[bytes, Future[Batch]] = {}
+
+    def start(self, indices: np.ndarray) -> None:
+        """Start to read the examples at these indices."""
+        self._pending[indices.tobytes()] = self._executor.submit(self._read_pinned, indices)
+
+    def next(self, indices: np.ndarray) -> Batch:
+        """Return the examples at these indices."""
+        pending = self._pending.pop(indices.tobytes(), None)
+        batch = self._read_pinned(indices) if pending is None else pending.result()
+        non_blocking = self._device.type == "cuda"
+        return {name: tensor.to(self._device, non_blocking=non_blocking) for name, tensor in batch.items()}
+
+    def close(self) -> None:
+        """End the thread; batches that nobody has taken are dropped."""
+        self._executor.shutdown(cancel_futures=True)
+
+    def _read_pinned(self, indices: np.ndarray) -> Batch:
+        batch = self._read(indices)
+        if self._device.type != "cuda":
+            return batch
+        return {name: tensor.pin_memory() for name, tensor in batch.items()}
