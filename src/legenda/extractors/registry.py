@@ -119,7 +119,7 @@ def _load_file(path: Path) -> Extractor:
 
 def load_bottom_up_extractor(weights: str, *, compute: ComputeOptions) -> Extractor:
     """Return Bottom-Up attention's detector with the weights of a file."""
-    _require_torchvision()
+    import_extra("torchvision", "vision")
     from legenda.extractors.bottom_up import extract_regions, load_bottom_up
 
     if not weights:
@@ -131,7 +131,7 @@ def load_bottom_up_extractor(weights: str, *, compute: ComputeOptions) -> Extrac
 
 def load_torchvision_extractor(model: str, *, compute: ComputeOptions, allow_download: bool = True) -> Extractor:
     """Return a detector or a grid of torchvision, MODEL or MODEL:FILE."""
-    _require_torchvision()
+    import_extra("torchvision", "vision")
     from legenda.extractors.torchvision import load_torchvision
 
     model, _, weights = model.partition(":")
@@ -142,7 +142,7 @@ def load_torchvision_extractor(model: str, *, compute: ComputeOptions, allow_dow
 
 def load_hf_extractor(model: str, *, compute: ComputeOptions, allow_download: bool = True) -> Extractor:
     """Return a backbone or DETR of transformers, from the hub or a folder."""
-    _require_torchvision()
+    import_extra("torchvision", "vision")
     from legenda.extractors.hf import Detector, load_hf
 
     extract = load_hf(model, compute.resolve(), allow_download)
@@ -157,8 +157,7 @@ def load_scenes_extractor(model: str, *, compute: ComputeOptions) -> Extractor:
     """Return the extractor for images of the embedded scenes."""
     from legenda.data.scenes import extract
 
-    if model or compute.precision != "float32":
-        raise ConfigError('the extractor scenes has no models and no --precision; write "scenes" alone')
+    _check_alone("scenes", model, compute)
     return Extractor("scenes", extract)
 
 
@@ -166,9 +165,13 @@ def load_photo_extractor(model: str, *, compute: ComputeOptions) -> Extractor:
     """Return the extractor of the packaged model of photographs."""
     from legenda.extractors.photo import PhotoExtractor
 
-    if model or compute.precision != "float32":
-        raise ConfigError('the extractor photo has no models and no --precision; write "photo" alone')
+    _check_alone("photo", model, compute)
     return Extractor("photo", PhotoExtractor.load(ASSETS / PACKAGED))
+
+
+def _check_alone(name: str, model: str, compute: ComputeOptions) -> None:
+    if model or compute.precision != "float32":
+        raise ConfigError(f'the extractor {name} has no models and no --precision; write "{name}" alone')
 
 
 def _with_autocast(extractor: Extractor, compute: ComputeOptions) -> Extractor:
@@ -220,10 +223,6 @@ def _split(name: str) -> tuple[str, str]:
     """Return the part of the name before the colon, without a digest, and the part after it."""
     backend, _, model = name.partition(":")
     return backend.partition("@")[0], model
-
-
-def _require_torchvision() -> None:
-    import_extra("torchvision", "vision")
 
 
 def _digest(files: list[Path]) -> str:

@@ -102,7 +102,7 @@ def convert(
         )  # fmt: skip
 
     report: ConversionReport | None = None
-    _writer(out)(out, images(), name, dtype, read_back)
+    _writer(out)(out, images(), extractor=name, dtype=dtype, verify=read_back)
     assert report is not None
     return report
 
@@ -174,22 +174,16 @@ def _each(stores: Sequence[FeatureStore], out: Path, chosen: Sequence[list[int]]
             yield image, features, boxes
 
 
-def _writer(out: Path) -> Callable[[Path, Iterator[Image], str, Dtype, Callable[[Path], None]], None]:
-    """Return a function of path, images, extractor, precision, and what verifies a store that has no name yet."""
-    writers = {".safetensors": _write_native, ".hdf5": _write_hdf5, ".h5": _write_hdf5, "": _write_folder}
+def _writer(out: Path) -> Callable[..., None]:
+    """Return the function that writes a store of that suffix; its arguments are those of `write_store`."""
+    writers = {".safetensors": write_store, ".hdf5": _write_hdf5, ".h5": _write_hdf5, "": _write_folder}
     if out.suffix not in writers:
         raise DataError(f"{out} ends in {out.suffix}; name a .safetensors or .hdf5 file, or a folder without suffix")
     return writers[out.suffix]
 
 
-def _write_native(
-    out: Path, images: Iterator[Image], extractor: str, dtype: Dtype, verify: Callable[[Path], None]
-) -> None:
-    write_store(out, images, extractor=extractor, dtype=dtype, verify=verify)
-
-
 def _write_hdf5(
-    out: Path, images: Iterator[Image], extractor: str, dtype: Dtype, verify: Callable[[Path], None]
+    out: Path, images: Iterator[Image], *, extractor: str, dtype: Dtype, verify: Callable[[Path], None]
 ) -> None:
     h5py = import_extra("h5py", "formats")
 
@@ -240,7 +234,7 @@ class _CheckedFile:
 
 
 def _write_folder(
-    out: Path, images: Iterator[Image], extractor: str, dtype: Dtype, verify: Callable[[Path], None]
+    out: Path, images: Iterator[Image], *, extractor: str, dtype: Dtype, verify: Callable[[Path], None]
 ) -> None:
     if out.exists():
         raise DataError(f"{out} exists already; name a new folder or remove it")
