@@ -12,11 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from legenda.cli.caption import format_captions
 from legenda.cli.main import main
 from legenda.data.features import write_store
 from legenda.data.features.readers import open_features
 from legenda.data.scenes import draw_scene, make_scene
 from legenda.errors import DataError
+from legenda.evaluation.caption_files import ImageCaptions
 from legenda.extractors.images import read_batches
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -64,6 +66,12 @@ def test_several_captions_are_sorted_by_score(run, images, run_command):
     first = entries[0]["captions"][0]
     assert out.splitlines()[0] == f"{entries[0]['image']}: {first['score']:.3f} {first['caption']}"
     assert out.count("\n") == 15
+
+
+@pytest.mark.parametrize("name", ["new\nline.png", "return\rline.png", 'a,"b".png'])
+def test_names_of_any_characters_are_fields_of_csv(name):
+    lines = format_captions([ImageCaptions(name, (("a dog", -1.0),))], "csv")
+    assert list(csv.reader(io.StringIO("\n".join(lines), newline="")))[1:] == [[name, "1", "-1.000000", "a dog"]]
 
 
 def test_csv_and_coco_formats(run, images, run_command, tmp_path):

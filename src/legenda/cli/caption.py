@@ -231,8 +231,9 @@ def _csv_lines(results: Iterable[ImageCaptions]) -> Iterator[str]:
     for result in results:
         for rank, (caption, score) in enumerate(result.captions, start=1):
             line = io.StringIO()
-            csv.writer(line, lineterminator="").writerow([result.image, rank, f"{score:.6f}", caption])
-            yield line.getvalue()
+            # the writer quotes characters of its line end alone
+            csv.writer(line, lineterminator="\r\n").writerow([result.image, rank, f"{score:.6f}", caption])
+            yield line.getvalue().removesuffix("\r\n")
 
 
 def _json_lines(entries: Iterable[dict[str, object]]) -> Iterator[str]:
