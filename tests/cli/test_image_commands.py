@@ -18,8 +18,8 @@ from legenda.data.features import write_store
 from legenda.data.features.readers import open_features
 from legenda.data.scenes import draw_scene, make_scene
 from legenda.errors import DataError
-from legenda.evaluation.caption_files import ImageCaptions
 from legenda.extractors.images import read_batches
+from legenda.pipeline import ImageCaptions
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
