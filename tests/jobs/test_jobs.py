@@ -26,7 +26,7 @@ from legenda.run_folder import WEIGHTS
 SHARD_SIZE, BATCH_SIZE = 4, 3
 
 
-class Killed(BaseException):
+class Killed(KeyboardInterrupt):
     """Ends a worker without cleanup, as far as one process can simulate it."""
 
 
