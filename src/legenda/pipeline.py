@@ -23,7 +23,7 @@ from legenda.errors import ConfigError, DataError
 from legenda.evaluation.runs import CaptionerRun, load_captioner_run
 from legenda.extractors import Extractor, run_extractor, to_image
 from legenda.extractors.images import ImageFile, extract_batch, read_batches
-from legenda.extractors.photo.consensus import CONSENSUS, Consensus
+from legenda.extractors.photo.consensus import Consensus
 from legenda.extractors.photo.things import Thing, describe_things, read_things
 from legenda.models import Captioner
 from legenda.models.base import eval_mode
@@ -130,9 +130,9 @@ class Pipeline:
     @classmethod
     def of_run(cls, run: CaptionerRun, extractor: Extractor) -> Self:
         """Return the pipeline of a run with its settings; raise LegendaError for a damaged file."""
-        weight, least = run.config.get("consensus"), run.config.get("least_log_prob")
-        is_chosen = weight is not None and extractor.name == "photo" and (run.folder / CONSENSUS).is_file()
-        return cls(run.model, extractor, least, Consensus.load(run.folder, weight) if is_chosen else None)
+        weight = run.config.get("consensus") if extractor.name == "photo" else None
+        consensus = None if weight is None else Consensus.load(run.folder, weight)
+        return cls(run.model, extractor, run.config.get("least_log_prob"), consensus)
 
     @property
     def vocabulary(self) -> Vocabulary:

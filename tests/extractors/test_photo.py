@@ -1,5 +1,6 @@
 """The extractor of the packaged model of photographs, and that model."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageDraw
+from safetensors.torch import save_file
 
 import legenda
 from legenda.decoding import GenerationOutput
+from legenda.errors import CheckpointError
 from legenda.extractors import load_extractor
 from legenda.extractors.photo import layout
 from legenda.extractors.photo.consensus import INPUTS, Consensus, ngrams, normalized
@@ -130,6 +133,15 @@ def test_expected_cider_is_that_of_the_references_and_orders_the_beams():
     chosen = consensus.choose(output, torch.zeros(1, layout.WIDTH), 0, 2)
     assert chosen.tokens[0, :, :4].tolist() == [captions[2], captions[1]]
     assert chosen.scores.tolist() == [[-2, -1]]
+
+
+def test_a_consensus_that_is_missing_or_damaged_is_named(tmp_path):
+    with pytest.raises(CheckpointError, match=re.escape(str(tmp_path))):
+        Consensus.load(tmp_path, 1.0)
+    save_file({"ngrams": torch.zeros(3, 4, dtype=torch.int16)}, tmp_path / "consensus.safetensors")
+    for weight in (1.0, "much", float("nan")):
+        with pytest.raises(CheckpointError, match="consensus"):
+            Consensus.load(tmp_path, weight)
 
 
 def test_the_packaged_model_chooses_among_its_beams_by_consensus():

@@ -7,6 +7,7 @@ the consensus of Devlin et al., "Exploring Nearest Neighbor Approaches for Image
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,13 +20,16 @@ from torch import Tensor
 
 from legenda.decoding import GenerationOutput
 from legenda.decoding.search import sort_rows
+from legenda.errors import CheckpointError
 from legenda.extractors.photo.layout import START_WORD
 from legenda.models.weights import load_tensors
+from legenda.run_folder import CONFIG
 
 CONSENSUS = "consensus.safetensors"
 INPUTS = START_WORD
 """Channels of the whole image, region 0, from which the mean is predicted."""
 _ORDERS = 4
+_HINT = "install legenda again, or remove consensus from the model's config.json"
 Ngram = tuple[int, ...]
 
 
@@ -47,7 +51,14 @@ class Consensus:
     @classmethod
     def load(cls, folder: Path, weight: float) -> Self:
         """Return the consensus of a folder; raise LegendaError for a file that is missing or damaged."""
-        tensors = load_tensors(folder / CONSENSUS, "install legenda again")
+        if not isinstance(weight, int | float) or not math.isfinite(weight):
+            raise CheckpointError(f"consensus in {folder / CONFIG} must be a finite number, not {weight!r}")
+        tensors = load_tensors(folder / CONSENSUS, _HINT)
+        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        M = len(tensors.get("ngrams", ()))
+        expected = {"mean": (INPUTS,), "scale": (INPUTS,), "weight": (M, INPUTS), "bias": (M,), "idf": (M,)}
+        if shapes != expected | {"rare": (1,), "ngrams": (M, _ORDERS)}:
+            raise CheckpointError(f"{folder / CONSENSUS} has other tensors than it should; {_HINT}")
         grams = [tuple(token for token in row if token >= 0) for row in tensors["ngrams"].tolist()]
         idf = dict(zip(grams, tensors["idf"].tolist(), strict=True))
         return cls({gram: slot for slot, gram in enumerate(grams)}, idf, float(tensors["rare"]), tensors, weight)
