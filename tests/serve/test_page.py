@@ -142,10 +142,11 @@ def test_things_are_drawn_where_they_are_and_one_can_be_pointed_at(page, scene_f
     page.set_input_files("input[type=file]", scene_file)
     cup, stage = page.locator(".thing", has_text="cup"), page.locator(".attention-stage")
     cup.wait_for()
-    drawn, image = cup.bounding_box(), stage.bounding_box()
-    assert drawn["x"] - image["x"] == pytest.approx(image["width"] / 4, abs=2)
-    assert drawn["y"] - image["y"] == pytest.approx(image["height"] / 2, abs=2)
-    assert drawn["width"] == pytest.approx(image["width"] / 2, abs=2)
+    corner = """(node, stage) => {
+      const [inner, outer] = [node, stage].map((element) => element.getBoundingClientRect());
+      return [(inner.x - outer.x) / outer.width, (inner.y - outer.y) / outer.height, inner.width / outer.width];
+    }"""
+    assert cup.evaluate(corner, stage.element_handle()) == pytest.approx([0.25, 0.5, 0.5], abs=0.01)
     page.locator(".thing-name", has_text="cup").hover()
     assert float(page.locator(".thing", has_text="fork").evaluate("node => getComputedStyle(node).opacity")) < 0.5
     page.locator("button.attention-word").first.hover()
