@@ -21,7 +21,6 @@ from legenda.models.base import Model
 from legenda.models.checkpoint import find_model, load_with_config, not_a_captioner
 from legenda.models.weights import load_weights, read_checksum
 from legenda.run_folder import CONFIG, weights_path
-from legenda.tasks.base import TASKS
 
 if TYPE_CHECKING:
     from legenda.recipes import Data
@@ -69,6 +68,8 @@ class Run:
     @property
     def task(self) -> type[Task]:
         """The task of the training; captioning where config.json names none."""
+        from legenda.tasks.base import TASKS
+
         try:
             return TASKS.get(str(self.config.get("task", "captioning")))
         except LegendaError as error:
