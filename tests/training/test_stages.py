@@ -188,6 +188,26 @@ def test_a_stage_can_change_rates_of_dropout(completed_run, tmp_path, monkeypatc
     assert legenda.load(tmp_path / "run").config.dropout == 0.2
 
 
+@pytest.mark.parametrize("name", ["ngsan", "aoanet", "xlan", "xtransformer", "mdsan", "updown"])
+def test_set_dropout_gives_the_model_that_its_rates_would_have_made(name):
+    model = legenda.create_model(name, vocab_size=20, feature_dim=8)
+    tensors = {key: tensor.data_ptr() for key, tensor in model.state_dict().items()}
+    rates = {field: 0.4 for field in vars(model.config) if field.endswith("dropout")}
+    rates = {field: rate for field, rate in rates.items() if isinstance(getattr(model.config, field), float)}
+    state = torch.get_rng_state()
+    loop_module.set_dropout(model, {**vars(model.config), **rates})
+    assert torch.equal(torch.get_rng_state(), state)
+    assert {key: tensor.data_ptr() for key, tensor in model.state_dict().items()} == tensors
+    other = legenda.create_model(name, vocab_size=20, feature_dim=8, **rates)
+    other.load_state_dict(model.state_dict())
+    regions = legenda.Regions.from_grid(torch.randn(2, 4, 8, generator=torch.Generator().manual_seed(0)), 2, 2)
+    outputs = []
+    for module in (model, other):
+        torch.manual_seed(3)
+        outputs.append(module.train()(regions, torch.full((2, 1, 5), 7)))
+    torch.testing.assert_close(*outputs, rtol=0, atol=0)
+
+
 def test_a_run_can_start_from_another_run_and_keeps_its_words(completed_run, tmp_path):
     """With other pictures that know fewer words."""
     fewer = legenda.data.captions.ScenesData(train=3, validation=2, test=1).open(lambda _: None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 import shutil
@@ -16,10 +17,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
+from pydantic import BaseModel
 from rich.progress import TextColumn
 
 from legenda.io import atomic_write
 from legenda.models.base import Model
+from legenda.models.checkpoint import build_on_meta
 from legenda.models.registry import build_model
 from legenda.models.weights import load_weights, save_weights
 from legenda.run_folder import STAGE_WEIGHTS, STATE, WEIGHTS
@@ -169,6 +172,7 @@ class TrainingLoop:
 
         self.fabric, self.task, self.stages, self.folder = fabric, task, tuple(stages), folder
         self.initial_model = self.model = model
+        self.options = dict(vars(model.config))
         self.sharded = isinstance(fabric.strategy, ModelParallelStrategy)
         resumed = (folder / STATE).exists()
         self.progress = read_progress(folder) if resumed else Progress()
@@ -223,15 +227,11 @@ class TrainingLoop:
         self.steps_per_epoch = math.ceil(len(self.task.train) / config.batch_size)
 
     def _model_of_stage(self) -> Model:
-        """Return the initial model, or a copy of it with the stage's dropout rates, or for sharding."""
-        rates = self.config.dropout
-        if not rates and not self.sharded:
-            return self.initial_model
-        with torch.random.fork_rng(devices=[]):
-            model = build_model(self.initial_model.name, {**vars(self.initial_model.config), **rates})
-        model.load_state_dict(self.initial_model.state_dict())
-        model.load_vocabulary(self.folder)
-        model.generation_config = self.initial_model.generation_config
+        """Return the initial model with the stage's dropout rates; for sharding a copy, whose parameters it moves."""
+        model = self.initial_model
+        if self.sharded:
+            model = copy.deepcopy(model)
+        set_dropout(model, {**self.options, **self.config.dropout})
         return model
 
     def _stage_is_finished(self) -> bool:
@@ -398,3 +398,14 @@ class TrainingLoop:
         self.average.num_updates = self.progress.average_updates
         if self.progress.scaler:
             self.fabric.strategy.precision.load_state_dict(self.progress.scaler)
+
+
+def set_dropout(model: Model, options: Mapping[str, Any]) -> None:
+    """Give each module of a model the dropout rates that it has in a model of `options`; tensors stay as they are."""
+    if dict(vars(model.config)) == dict(options):
+        return
+    with torch.random.fork_rng(devices=[]):
+        other = build_on_meta(model.name, options) or build_model(model.name, options)
+    for module, template in zip(model.modules(), other.modules(), strict=True):
+        rates = {name: value for name, value in vars(template).items() if isinstance(value, float | BaseModel)}
+        vars(module).update(rates)
