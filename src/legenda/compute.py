@@ -115,6 +115,8 @@ class ExtractorOptions(RunOptions):
 
     allow_download: bool = False
     """Fetch the extractor that a run names where this machine does not have it."""
+    consensus: bool = True
+    """Choose among the beams by the CIDEr to expect of each, where the model can, as photo does."""
 
 
 class CompileOptions(ComputeOptions):

@@ -128,11 +128,14 @@ class Pipeline:
         self.model.eval()
 
     @classmethod
-    def of_run(cls, run: CaptionerRun, extractor: Extractor) -> Self:
-        """Return the pipeline of a run with its settings; raise LegendaError for a damaged file."""
-        weight = run.config.get("consensus") if extractor.name == "photo" else None
-        consensus = None if weight is None else Consensus.load(run.folder, weight)
-        return cls(run.model, extractor, run.config.get("least_log_prob"), consensus)
+    def of_run(cls, run: CaptionerRun, extractor: Extractor, *, consensus: bool = True) -> Self:
+        """Return the pipeline of a run with its settings; raise LegendaError for a damaged file.
+
+        consensus: whether to choose among beams by expected CIDEr, where the run has what it takes.
+        """
+        weight = run.config.get("consensus") if consensus and extractor.name == "photo" else None
+        chooser = None if weight is None else Consensus.load(run.folder, weight)
+        return cls(run.model, extractor, run.config.get("least_log_prob"), chooser)
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -336,12 +339,14 @@ def open(
     compile: bool = False,
     ignore_extractor_mismatch: bool = False,
     allow_download: bool = False,
+    consensus: bool = True,
 ) -> Pipeline:
     """Return the pipeline of a model: a run folder, "photo" for the packaged one, or USER/MODEL of the hub.
 
     extractor: file or name; not needed where the run's extractor is built in or on this machine; with `allow_download`
     it is fetched. device: auto, cpu, cuda, cuda:N or mps. precision: float32, or bf16 or fp16 by autocast. compile:
-    whether to compile the decoding step with torch.compile, for GPUs. Raise LegendaError where the model is damaged,
+    whether to compile the decoding step with torch.compile, for GPUs. consensus: whether to choose among the beams by
+    expected CIDEr, where the model can. Raise LegendaError where the model is damaged,
     the device does not exist, or the extractor is missing or is not the one of the training; with
     `ignore_extractor_mismatch` another one is only warned of.
     """
@@ -351,7 +356,8 @@ def open(
         compile=compile,
         ignore_extractor_mismatch=ignore_extractor_mismatch,
         allow_download=allow_download,
+        consensus=consensus,
     )
     compute.resolve_for_models()
     run = load_captioner_run(model, compute)
-    return Pipeline.of_run(run, run.resolve_extractor(extractor, compute))
+    return Pipeline.of_run(run, run.resolve_extractor(extractor, compute), consensus=consensus)

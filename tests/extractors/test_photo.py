@@ -1,5 +1,6 @@
 """The extractor of the packaged model of photographs, and that model."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from PIL import Image, ImageDraw
 from safetensors.torch import save_file
 
 import legenda
+from legenda.cli.main import main
 from legenda.decoding import GenerationOutput
 from legenda.errors import CheckpointError
 from legenda.extractors import load_extractor
@@ -148,12 +150,22 @@ def test_the_packaged_model_chooses_among_its_beams_by_consensus():
     pipeline = legenda.open("photo", device="cpu")
     assert pipeline.consensus is not None
     several = pipeline.caption(_CAT, num_captions=3)
-    alone = replace(pipeline, consensus=None).caption(_CAT, num_captions=3)
+    alone = legenda.open("photo", device="cpu", consensus=False).caption(_CAT, num_captions=3)
     assert {caption.text for caption in several} == {caption.text for caption in alone}
     assert pipeline.caption(_CAT).text == several[0].text
     rocket = pipeline.caption(_CAT.with_name("rocket.jpg"))
     assert rocket.text == "a photograph of a rocket"
     assert len(rocket.attention) == len(rocket.words)
+
+
+def test_the_command_leaves_the_beams_in_the_order_of_their_scores_without_consensus(capsys):
+    def scores(*options: str) -> list[float]:
+        main(["caption", str(_CAT.with_name("coffee.jpg")), "--format", "json", "--num-captions", "3", *options])
+        (entry,) = json.loads(capsys.readouterr().out)
+        return [caption["score"] for caption in entry["captions"]]
+
+    chosen, beams = scores(), scores("--no-consensus")
+    assert sorted(chosen, reverse=True) == beams != chosen
 
 
 def test_captions_of_files_come_with_things_and_fall_back_to_them(tmp_path):

@@ -22,6 +22,7 @@ from legenda.pipeline import open as open_pipeline
 from legenda.terminal import escape_controls, progress_bar
 
 Format = Literal["text", "json", "csv", "coco"]
+_OF_OPEN = ("compile", "ignore_extractor_mismatch", "allow_download", "consensus")
 
 
 class CaptionOptions(RunSearchOptions, ExtractorOptions):
@@ -153,6 +154,7 @@ def _caption_job(options: CaptionOptions, out: Path) -> None:
         "extractor": pipeline.extractor.name,
         "precision": options.precision,
         **options.settings(),
+        "consensus": options.consensus,
         **limits,  # the last digits of scores, and samples, depend on the size of batches
     }
     with locked(out):
@@ -172,7 +174,7 @@ def _caption_job(options: CaptionOptions, out: Path) -> None:
 
 def _flags(options: CaptionOptions) -> dict[str, Any]:
     """Return further arguments of `legenda.open`."""
-    return {name: getattr(options, name) for name in ("compile", "ignore_extractor_mismatch", "allow_download")}
+    return {name: getattr(options, name) for name in _OF_OPEN}
 
 
 def _without_errors(results: Iterable[ImageCaptions], errors: list[str]) -> Iterator[ImageCaptions]:

@@ -59,7 +59,10 @@ def run(arguments: Sequence[str]) -> None:
     search.reject_unused()
     return_freed_memory()
     runs = {name: load_captioner_run(folder, options) for name, folder in unique_run_names(options.runs).items()}
-    models = {name: Pipeline.of_run(found, _load_extractor(found, options)) for name, found in runs.items()}
+    models = {
+        name: Pipeline.of_run(found, _load_extractor(found, options), consensus=options.consensus)
+        for name, found in runs.items()
+    }
     of_scenes = [model.extractor.name == "scenes" for model in models.values()]
     photographs = find_images(options.samples) if options.samples else []
     if not options.samples and not all(of_scenes):
