@@ -37,6 +37,19 @@ def test_files_folders_and_patterns_are_found_sorted_and_once(tmp_path):
     assert find_images([tmp_path / "deep/notes.txt"]) == [tmp_path / "deep/notes.txt"]
 
 
+def test_other_files_of_a_folder_are_counted_and_named(tmp_path, caplog):
+    for name in ("a.HEIC", "b.avif", ".hidden", *(f"deep/{number}.txt" for number in range(30))):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert [path.name for path in find_images([tmp_path])] == ["a.HEIC", "b.avif"]
+    (message,) = caplog.messages
+    assert "30 files" in message
+    assert "0.txt" in message
+    caplog.clear()
+    find_images([tmp_path / "*.avif"])
+    assert not caplog.messages
+
+
 @pytest.mark.parametrize(("name", "message"), [("empty", "no image"), ("*.jpg", "no image"), ("no.jpg", "not exist")])
 def test_a_path_without_images_raises(tmp_path, name, message):
     (tmp_path / "empty").mkdir()
@@ -45,7 +58,7 @@ def test_a_path_without_images_raises(tmp_path, name, message):
     assert name in str(error.value)
 
 
-@pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "bmp", "gif", "tif"])
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "bmp", "gif", "tif", "heic", "avif"])
 def test_each_format_is_read_as_rgb(tmp_path, suffix):
     read = read_image(save(tmp_path / f"a.{suffix}", solid((200, 30, 60))))
     assert (read.mode, read.size) == ("RGB", (4, 3))
@@ -87,7 +100,7 @@ def test_transparency_is_blended_with_white(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning:PIL")
-@pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "gif", "bmp", "tif"])
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "gif", "bmp", "tif", "heic", "avif"])
 def test_a_truncated_image_raises_unless_only_its_trailer_is_missing(tmp_path, suffix):
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8))
     whole, cut = save(tmp_path / f"whole.{suffix}", noise), tmp_path / f"cut.{suffix}"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
+import pillow_heif
 from PIL import Image, ImageOps
 from PIL.JpegImagePlugin import JpegImageFile
 
@@ -23,7 +24,8 @@ from legenda.extractors.base import ImageRegions
 from legenda.extractors.sources import fetch, is_url
 from legenda.io import verified
 
-UPLOAD_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+pillow_heif.register_heif_opener()
+UPLOAD_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "HEIF")
 """What is read of strangers; Pillow starts a program for EPS."""
 _MAX_SCANS = 50
 """Scans of a JPEG; programs write about ten, and each costs time in proportion to the size of the image."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import http.client
+import logging
 import os
 import re
 import sys
@@ -20,14 +21,19 @@ from legenda.errors import ConfigError, DataError, import_extra
 
 Medium = Literal["image", "video"]
 SUFFIXES: dict[Medium, frozenset[str]] = {
-    "image": frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}),
+    "image": frozenset(
+        {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".heic", ".heif", ".hif", ".avif"}
+    ),
     "video": frozenset({".mp4", ".m4v", ".mkv", ".webm", ".avi", ".mov", ".mpg", ".mpeg"}),
 }
 """What is taken of folders and patterns."""
+_NAMED = 5
+"""The names of other files that a message gives."""
 MAX_FETCHED_BYTES = 64 << 20
 FETCH_TIMEOUT_S = 20
 FETCH_PAUSES_S = (1.0, 2.0)
 """The waits before a second and a third attempt."""
+_LOG = logging.getLogger(__name__)
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 _PERMANENT = (FileNotFoundError, ConfigError, ValueError, http.client.InvalidURL)
 _WEB = ("http://", "https://")
@@ -187,7 +193,8 @@ def _require(source: str, images: Iterator[str], medium: Medium) -> Iterator[str
 
 
 def _in_folder(folder: str, medium: Medium) -> Iterator[str]:
-    pending = [folder]
+    """Yield the images below a folder; files of other types are named in a warning, those with a leading dot are not."""
+    pending, skipped, others = [folder], list[str](), 0
     while pending:
         current = pending.pop()
         try:
@@ -197,10 +204,16 @@ def _in_folder(folder: str, medium: Medium) -> Iterator[str]:
                         pending.append(entry.path)
                     elif is_image_name(entry.name, medium) and entry.is_file():
                         yield entry.path
+                    elif not entry.name.startswith("."):
+                        others += 1
+                        skipped = sorted([*skipped, entry.name])[:_NAMED]
         except OSError as error:
             raise DataError(
                 f"{current} cannot be listed ({error.strerror}); check the permission to read it"
             ) from error
+    if others:
+        rest = f" and {others - len(skipped)} more" if others > len(skipped) else ""
+        _LOG.warning("%s: left out %d files that are no %ss: %s%s", folder, others, medium, ", ".join(skipped), rest)
 
 
 def _in_store(url: str, medium: Medium) -> Iterator[str]:
