@@ -193,7 +193,7 @@ def _require(source: str, images: Iterator[str], medium: Medium) -> Iterator[str
 
 
 def _in_folder(folder: str, medium: Medium) -> Iterator[str]:
-    """Yield the images below a folder; files of other types are named in a warning, those with a leading dot are not."""
+    """Yield the images below a folder; name other files in a warning, except those with a leading dot."""
     pending, skipped, others = [folder], list[str](), 0
     while pending:
         current = pending.pop()
