@@ -37,6 +37,12 @@ def weights_path(folder: Path, stage: int | None = None) -> Path:
     return folder / (WEIGHTS if stage is None else STAGE_WEIGHTS.format(stage))
 
 
+def find_seeds(folder: Path) -> list[Path]:
+    """Return the runs seed0, seed1 and so on that `legenda train --seeds` wrote into a folder, by their numbers."""
+    runs = {path: path.name.removeprefix("seed") for path in folder.glob("seed*") if (path / CONFIG).is_file()}
+    return sorted((path for path, number in runs.items() if number.isdecimal()), key=lambda path: int(runs[path]))
+
+
 def evaluation_file(split: str, *, ensemble: bool = False) -> str:
     """Return the name of the file with predictions and scores of a split, of the run or of an ensemble of runs."""
     return f"evaluation_{split}_ensemble.json" if ensemble else f"evaluation_{split}.json"

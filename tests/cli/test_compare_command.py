@@ -95,3 +95,27 @@ def test_what_cannot_be_compared_is_one_sentence(run_command, line, message):
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_folders_of_seeds_are_compared_by_pairs_of_runs(run_command, tmp_path):
+    values = {"a": (0.50, 0.52, 0.56, 0.61), "b": (0.48, 0.51, 0.53, 0.57, 0.9)}
+    for name, scores in values.items():
+        for seed, score in enumerate(scores):
+            run = tmp_path / name / f"seed{seed}"
+            write_json(run / CONFIG, {})
+            write_json(evaluation_path(run, "test"), {"scores": {"CIDEr-D": score, "SPICE": None}})
+    out = tmp_path / "all.json"
+    code, _, err = run_command(f"compare {tmp_path / 'a'} {tmp_path / 'b'} --split test --out {out}")
+    assert (code, err) == (0, "")
+    content = json.loads(out.read_text())
+    assert content.keys() == {"seeds", "CIDEr-D"}
+    found = content["CIDEr-D"]
+    # differences .02 .01 .03 .04: mean .025, standard error .0129099 / 2, t(3) = 3.18245; 2 of 16 signs are as large
+    assert found["difference"] == pytest.approx(0.025)
+    assert (found["low"], found["high"]) == pytest.approx((0.025 - 0.020543, 0.025 + 0.020543), abs=1e-5)
+    assert found["p"] == pytest.approx(0.125)
+    assert run_command(f"compare {tmp_path / 'a'} {tmp_path / 'a' / 'seed0'} --split test")[0] == 2
+    (tmp_path / "a" / "seed1" / CONFIG).unlink()
+    (tmp_path / "a" / "seed2" / CONFIG).unlink()
+    (tmp_path / "a" / "seed3" / CONFIG).unlink()
+    assert "1 seeds in common" in run_command(f"compare {tmp_path / 'a'} {tmp_path / 'b'} --split test")[2]

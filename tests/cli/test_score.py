@@ -114,6 +114,10 @@ def test_a_split_of_karpathys_layout_and_its_training_captions(score):
     code, out, _ = score("two.json karpathy.json --metrics BLEU-1 --only-predicted")
     assert code == 0
     assert "scores: 2 images\n" in out
+    write("more.json", {"1": "A kite, high up", "2": "two boats", "5": "nobody knows"})
+    code, out, _ = score("more.json karpathy.json --split test --metrics BLEU-1 --only-referenced")
+    assert code == 0
+    assert "scores: 2 images\n" in out
 
 
 def test_several_captions_are_measured_for_diversity(score):

@@ -1,11 +1,13 @@
 """`legenda train`, `recipes` and `evaluate` on runs of two stages, several seeds, and recipes of one's own."""
 
 import json
+import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -65,6 +67,16 @@ def test_seeds_are_runs_of_their_own(seeds):
     assert [config_of(seeds / f"seed{seed}")["stages"][0]["seed"] for seed in (0, 1)] == [0, 1]
     first, second = (legenda.load(seeds / f"seed{seed}").state_dict() for seed in (0, 1))
     assert any(not torch.equal(tensor, second[name]) for name, tensor in first.items())
+
+
+def test_a_folder_of_seeds_is_evaluated_run_by_run(seeds, tmp_path, capsys):
+    copy = Path(shutil.copytree(seeds, tmp_path / "seeds"))
+    main(f"evaluate {copy} --split val".split())
+    (line,) = (
+        line.split() for line in capsys.readouterr().out.splitlines() if len(line.split()) == 3 and "CIDEr-D" in line
+    )
+    scores = [json.loads((copy / f"seed{n}" / "evaluation_val.json").read_text())["scores"]["CIDEr-D"] for n in (0, 1)]
+    assert line == ["CIDEr-D", f"{np.mean(scores):.4f}", f"{np.std(scores, ddof=1):.4f}"]
 
 
 def test_runs_are_evaluated_together(seeds, capsys):

@@ -34,7 +34,9 @@ def test_only_user_and_model_name_a_model_of_the_hub(tmp_path, monkeypatch):
             find_model(name)
     assert asked == ["user/model-1.0"]
     (tmp_path / "user" / "model-1.0" / "onnx").mkdir(parents=True)  # without a config.json
-    assert find_model("user/model-1.0") == tmp_path
-    (tmp_path / "user" / "model-1.0" / "model.safetensors").touch()  # a model that lost its config.json
     assert str(find_model("user/model-1.0")) == "user/model-1.0"
-    assert asked == ["user/model-1.0"] * 2
+    for seed in (10, 2):
+        make_folder(tmp_path / "user" / "seeds" / f"seed{seed}")
+    with pytest.raises(CheckpointError, match=r"2 seeds.*seed2"):
+        find_model("user/seeds")
+    assert asked == ["user/model-1.0"]

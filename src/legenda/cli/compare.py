@@ -8,6 +8,7 @@ import tyro
 
 from legenda.cli.options import parse
 from legenda.config import Config, NonNegativeInt, PositiveInt
+from legenda.errors import ConfigError
 
 
 class Options(Config):
@@ -15,7 +16,9 @@ class Options(Config):
 
     Prints the scores of both with 95 % intervals (bootstrap over examples), the difference of each score with its
     interval (paired bootstrap) and p (approximate randomization), and the examples with the largest differences. Of
-    tasks other than captioning, scores that are means over examples are compared.
+    tasks other than captioning, scores that are means over examples are compared. Of two folders of legenda train
+    --seeds, prints means and standard deviations over seeds, the paired differences with Student's interval, and p of a
+    permutation test.
     """
 
     first: tyro.conf.Positional[Path]
@@ -42,9 +45,18 @@ def run(arguments: Sequence[str]) -> None:
     """Print the tables and write the JSON file."""
     options = parse(Options, arguments, "compare")
     from legenda.cli.score import print_report
-    from legenda.evaluation.comparison import compare_predictions
+    from legenda.evaluation.comparison import compare_predictions, compare_seeds
+    from legenda.run_folder import find_seeds
     from legenda.terminal import progress_bar
 
+    seeds = [bool(find_seeds(path)) for path in (options.first, options.second)]
+    if any(seeds):
+        if not all(seeds):
+            raise ConfigError("only one of the two is a folder of seeds; compare two of them, or two runs")
+        if options.references is not None:
+            raise ConfigError("--references is for single runs and files; leave it out for folders of seeds")
+        print_report(compare_seeds(options.first, options.second, split=options.split), options.out)
+        return
     with progress_bar(f"comparing {options.first} with {options.second}"):
         report = compare_predictions(
             options.first,

@@ -29,7 +29,7 @@ class Options(RunSearchOptions):
     """
 
     run: tyro.conf.Positional[Path]
-    """A run folder, photo, or USER/MODEL of Hugging Face's hub."""
+    """A run folder, a folder of legenda train --seeds, photo, or USER/MODEL of Hugging Face's hub."""
     others: tyro.conf.Positional[tuple[Path, ...]] = ()
     """Further run folders with the same vocabulary and features."""
     split: str = "val"
@@ -60,6 +60,26 @@ def run(arguments: Sequence[str]) -> None:
     """Write the files and print the scores, or the paths of the files for the server."""
     options = parse(Options, arguments, "evaluate")
     options.reject_unused()
+    from legenda.run_folder import find_seeds
+
+    seeds = find_seeds(options.run)
+    if not seeds:
+        _evaluate(options)
+        return
+    if options.others or options.out or options.submission_dir or options.stage:
+        raise ConfigError(f"{options.run} holds runs of several seeds; name one of them, such as {seeds[0]}, for that")
+    from legenda.cli.score import print_report
+    from legenda.evaluation.comparison import seed_scores
+    from legenda.evaluation.scoring import ScoringReport, seed_table
+
+    for folder in seeds:
+        print(folder)
+        _evaluate(options.replace(run=folder))
+    title = f"{len(seeds)} seeds of {options.run}"
+    print_report(ScoringReport([title, seed_table(seed_scores(seeds, options.split))], {}, []), None)
+
+
+def _evaluate(options: Options) -> None:
     if options.submission_dir is None and (options.test_features or options.algorithm):
         raise ConfigError("--test-features and --algorithm are for --submission-dir; name its folder too")
     from legenda.evaluation.evaluate import caption_coco_server, evaluate_captions, evaluate_task

@@ -9,17 +9,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from legenda.data.captions import Scorer
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.caption_files import read_references, read_single_predictions
 from legenda.evaluation.results import evaluation_path
 from legenda.evaluation.runs import data_settings
-from legenda.evaluation.scoring import ScoringReport, as_dicts, comparison_table, disagreement_table, score_table
+from legenda.evaluation.scoring import (
+    ScoringReport,
+    as_dicts,
+    comparison_table,
+    disagreement_table,
+    score_table,
+    seed_comparison_table,
+)
 from legenda.io import read_json
-from legenda.metrics import Scores, compare, evaluate, intervals
+from legenda.metrics import Difference, Scores, compare, evaluate, intervals
 from legenda.metrics.evaluation import References
 from legenda.models.checkpoint import find_model
-from legenda.run_folder import CONFIG, read_config
+from legenda.run_folder import CONFIG, find_seeds, read_config
 from legenda.tasks.base import TASKS
 from legenda.tasks.reporting import ReportedTask
 
@@ -86,6 +95,51 @@ def compare_predictions(
         disagreement_table(disagreements),
     ]
     return report
+
+
+def compare_seeds(first: Path, second: Path, *, split: str = "val") -> ScoringReport:
+    """Return mean and standard deviation of the scores over seeds, and their paired differences.
+
+    first, second: folders of `legenda train --seeds`, whose runs are evaluated; those of equal seeds are pairs. The
+    interval is Student's of the mean difference, and p that of a permutation test which changes the signs of the
+    differences, exact for at most 13 pairs. Raise LegendaError where a run is not evaluated, and for fewer than two
+    pairs.
+    """
+    from scipy.stats import permutation_test, ttest_rel  # late: it takes a second
+
+    runs = [{run.name: run for run in find_seeds(folder)} for folder in (first, second)]
+    seeds = [name for name in runs[0] if name in runs[1]]
+    if len(seeds) < 2:
+        raise ConfigError(f"{first} and {second} have {len(seeds)} seeds in common; train both with at least two")
+    sides = [seed_scores([side[seed] for seed in seeds], split) for side in runs]
+    report = ScoringReport([f"{len(seeds)} seeds of {first} and {second}"], {"seeds": seeds}, [])
+    rows = []
+    for metric in sides[0]:
+        if metric in sides[1]:
+            a, b = (side[metric] for side in sides)
+            interval = ttest_rel(a, b).confidence_interval()
+            test = permutation_test(
+                (a - b,), np.mean, permutation_type="samples", n_resamples=2**13, rng=np.random.default_rng(0)
+            )
+            difference = Difference(
+                float((a - b).mean()), float(interval.low), float(interval.high), float(test.pvalue)
+            )
+            report.results[metric] = {"first": a.tolist(), "second": b.tolist(), **vars(difference)}
+            rows.append((metric, a, b, difference))
+    report.tables.append(seed_comparison_table(rows))
+    return report
+
+
+def seed_scores(runs: Sequence[Path], split: str) -> dict[str, np.ndarray]:
+    """Return the scores of evaluated runs by metric, one value a run; metrics that a run lacks are left out."""
+    scores = []
+    for run in runs:
+        content = read_json(find_predictions(run, split), "evaluate the run again")
+        if not isinstance(content, dict) or not content.get("scores"):
+            raise DataError(f"{run} has no scores of {split}; write them with legenda evaluate {run} --split {split}")
+        scores.append(content["scores"])
+    names = [name for name in scores[0] if all(isinstance(of_run.get(name), float | int) for of_run in scores)]
+    return {name: np.array([of_run[name] for of_run in scores], float) for name in names}
 
 
 def score_per_image(

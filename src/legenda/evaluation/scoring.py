@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from rich import box
 from rich.table import Table
 
@@ -51,6 +52,8 @@ class ScoringOptions(Config):
     """Use only the references of this split, in Karpathy's layout."""
     only_predicted: bool = False
     """Leave out references of images without a prediction; otherwise every image must have one."""
+    only_referenced: bool = False
+    """Leave out predictions of images without references."""
     references_per_image: PositiveInt | None = None
     """Use at most this many references of each image, the first ones; COCO's c5 has 5."""
     c40: Path | None = None
@@ -208,10 +211,14 @@ def _match(
             )
         if len(missing) == len(references):
             raise DataError(f"{path} has no image in common with the references; check which files belong together")
-    if not subset and (extra := [image for image in predictions if image not in references]):
+    if (
+        not subset
+        and not options.only_referenced
+        and (extra := [image for image in predictions if image not in references])
+    ):
         raise DataError(
             f"{path} has captions for {len(extra)} images without references, such as {extra[0]}; "
-            "leave them out or name other references"
+            "add --only-referenced, or name other references"
         )
     for image, captions in predictions.items():
         if len(captions) > 1 and not several:
@@ -264,6 +271,22 @@ def comparison_table(first: Scores, second: Scores, differences: Mapping[str, Di
         p = None if compared is None else compared.p
         rows.append((metric, value, second.corpus[metric], difference, _format_interval(compared), p))
     return _table(("metric", "first", "second", "difference", "95 % interval", "p"), rows)
+
+
+def seed_table(scores: Mapping[str, np.ndarray]) -> Table:
+    """Return a table with mean and standard deviation of each metric over seeds."""
+    return _table(
+        ("metric", "mean", "standard deviation"), ((name, v.mean(), v.std(ddof=1)) for name, v in scores.items())
+    )
+
+
+def seed_comparison_table(rows: Iterable[tuple[str, np.ndarray, np.ndarray, Difference]]) -> Table:
+    """Return a table with both means and standard deviations, the difference, its interval, and p."""
+    lines = []
+    for metric, *sides, compared in rows:
+        means = (f"{values.mean():.3f} ± {values.std(ddof=1):.3f}" for values in sides)  # fits 80 columns
+        lines.append((metric, *means, f"{compared.difference:+.4f}", _format_interval(compared), compared.p))
+    return _table(("metric", "first", "second", "difference", "95 % interval", "p"), lines)
 
 
 def disagreement_table(rows: Iterable[tuple[str, float, float, float, Any, Any]]) -> Table:

@@ -23,7 +23,7 @@ from legenda.hub import download_model
 from legenda.models.base import Captioner, Model
 from legenda.models.registry import build_model
 from legenda.models.weights import as_checkpoint_error, check_header, load_weights
-from legenda.run_folder import ANSWERS, CONFIG, VOCABULARY, WEIGHTS, read_config
+from legenda.run_folder import ANSWERS, CONFIG, VOCABULARY, WEIGHTS, find_seeds, read_config
 
 PACKAGED = "photo"
 """The name of the packaged model of photographs."""
@@ -47,7 +47,7 @@ def is_run_folder(name: str | Path) -> bool:
 def find_model(name: str | Path) -> Path:
     """Return the folder of a model: a path, "photo" for the packaged model, or USER/MODEL of Hugging Face's hub.
 
-    A folder with a config.json precedes the other two. Raise CheckpointError or ConfigError where there is no model.
+    A path that exists is never looked up in the hub. Raise CheckpointError or ConfigError where there is no model.
     """
     path = Path(name)
     if is_run_folder(path):
@@ -56,9 +56,10 @@ def find_model(name: str | Path) -> Path:
         if not (ASSETS / PACKAGED / CONFIG).is_file():
             raise ConfigError("this installation lacks the packaged model photo; name a run folder instead")
         return ASSETS / PACKAGED
-    other = path.is_dir() and not (path / WEIGHTS).exists()  # such as files of an export
-    if (other or not path.parent.exists()) and _HUB_ID.fullmatch(str(name)):
+    if not path.parent.exists() and _HUB_ID.fullmatch(str(name)):
         return download_model(str(name))
+    if seeds := find_seeds(path):
+        raise CheckpointError(f"{path} holds runs of {len(seeds)} seeds; name one of them, such as {seeds[0]}")
     if not path.is_dir():
         raise CheckpointError(f"{path} is not a folder with a model; train one with `legenda train` or check the path")
     return path
