@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 import legenda
+import legenda.pipeline as pipeline_module
 from legenda.cli.main import main
 from legenda.compute import SearchOptions
 from legenda.data.captions import ScenesData
@@ -62,6 +63,20 @@ def test_one_image_gives_one_caption_and_a_list_a_list(pipeline, scenes, tmp_pat
     assert texts(pipeline.caption((pixels,))) == [expected]
 
 
+def test_a_caption_prints_as_one_line_of_its_words(pipeline, scenes):
+    caption = pipeline.caption(scenes[0], max_length=4)
+    assert caption.text in repr(caption)
+    assert len(caption.words) == 4
+    assert len(repr([caption])) < 100
+
+
+def test_a_url_is_fetched_where_it_is_allowed(pipeline, scenes, tmp_path, monkeypatch):
+    scenes[0].save(tmp_path / "a.png")
+    monkeypatch.setattr(pipeline_module, "fetch", lambda url: (tmp_path / url.rpartition("/")[2]).read_bytes())
+    captions = pipeline.caption(["http://localhost/a.png", tmp_path / "a.png"], allow_urls=True)
+    assert captions[0].text == captions[1].text
+
+
 def test_several_threads_give_the_same_captions_as_one(pipeline, scenes):
     pipeline.model.train()
     pipeline = Pipeline(pipeline.model, pipeline.extractor)  # sets evaluation mode once
@@ -78,6 +93,9 @@ def test_several_threads_give_the_same_captions_as_one(pipeline, scenes):
         ("absent.png", {}, DataError, r"absent\.png does not exist"),
         ([np.zeros((4, 4, 3), np.uint8), np.zeros((4, 4, 3))], {}, DataError, "image 1 is an array of float64"),
         (np.zeros((40, 40, 3), np.uint8), {}, DataError, "image 0: the image shows 0 things on a plain ground"),
+        ("http://localhost/a.png", {}, ConfigError, "is a URL; give allow_urls=True"),
+        ("a.png", {"num_beams": 4}, ConfigError, "did you mean beam_size"),
+        ("a.png", {"max_new_tokens": 4}, ConfigError, "did you mean max_length"),
         ("a.png", {"num_captions": 4}, ConfigError, "num_captions must lie between 1 and beam_size=3, not 4"),
     ],
 )

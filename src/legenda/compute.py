@@ -148,6 +148,8 @@ class SearchOptions(Config):
 
     beam_size: Count = 3
     """Number of beams."""
+    max_length: PositiveInt | None = None
+    """Most tokens of a caption, its end included."""
     length_penalty: NonNegativeFloat | None = None
     """Exponent p of the number of tokens n by which scores of beams are divided: n**p, or as the model normalizes."""
     do_sample: bool = False

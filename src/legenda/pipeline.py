@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,19 +23,20 @@ from legenda.decoding.search import search
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.runs import CaptionerRun, load_captioner_run
 from legenda.extractors import Extractor, run_extractor, to_image
-from legenda.extractors.images import ImageFile, extract_batch, read_batches
+from legenda.extractors.images import ImageFile, extract_batch, read_batches, read_image
 from legenda.extractors.photo.consensus import Consensus
 from legenda.extractors.photo.things import Thing, describe_things, read_things
+from legenda.extractors.sources import fetch, is_url
 from legenda.models import Captioner
 from legenda.models.base import eval_mode
 from legenda.regions import Regions
 from legenda.text import Vocabulary
 
 ImageInput = str | Path | Image.Image | np.ndarray
-"""The path of an image, a PIL image, or an array of uint8, `(H, W, 3)` or gray `(H, W)`."""
+"""The path or URL of an image, a PIL image, or an array of uint8, `(H, W, 3)` or gray `(H, W)`."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class GeneratedCaption:
     """A generated caption with its attention weights.
 
@@ -51,6 +53,10 @@ class GeneratedCaption:
     heads: np.ndarray
     boxes: np.ndarray
     things: tuple[Thing, ...] | None = None
+
+    def __repr__(self) -> str:
+        things = "" if self.things is None else f", things={len(self.things)}"
+        return f"{type(self).__name__}({self.text!r}, log_prob={self.log_prob:.2f}{things})"
 
     @property
     def text(self) -> str:
@@ -149,15 +155,16 @@ class Pipeline:
         beam_size: int = 3,
         num_captions: int = 1,
         batch_size: int = 16,
+        allow_urls: bool = False,
         **options: Any,
     ) -> Any:
         """Return the caption of one image, or the captions of a list of images in a list.
 
-        images: paths, PIL images or arrays of uint8, `(H, W, 3)` or gray `(H, W)`. num_captions: where it is above 1,
-        each image has a list of up to so many captions, the best first. batch_size: images of a batch. options: others
-        of `SearchOptions` by name, such as length_penalty=0.7, or do_sample=True and top_p=0.9. A caption is a
-        `GeneratedCaption` with `text`, `words`, `tokens`, `log_prob`, `attention` and `boxes`. Raise DataError, naming
-        the image, for one that cannot be read or extracted, and where there is none.
+        images: paths, PIL images or arrays of uint8, `(H, W, 3)` or gray `(H, W)`; with allow_urls, URLs too.
+        num_captions: where it is above 1, each image has a list of up to so many captions, the best first. batch_size:
+        images of a batch. options: others of `SearchOptions` by name, such as length_penalty=0.7, or do_sample=True and
+        top_p=0.9. A caption is a `GeneratedCaption` with `text`, `words`, `tokens`, `log_prob`, `attention` and
+        `boxes`. Raise DataError, naming the image, for one that cannot be read or extracted, and where there is none.
         """
         search_options = merge(SearchOptions, {"beam_size": beam_size, **options}, "caption")
         search_options.reject_unused()
@@ -165,7 +172,7 @@ class Pipeline:
             raise ConfigError(f"num_captions must lie between 1 and beam_size={beam_size}, not {num_captions}")
         vocabulary = self.vocabulary
         captions: list[Any] = []
-        for names, regions in self._batches(images, batch_size):
+        for names, regions in self._batches(images, batch_size, allow_urls=allow_urls):
             output = self._search(regions, names, search_options, num_captions, need_attention=True)
             for image in range(len(regions)):
                 things = self._things(regions, image)
@@ -176,9 +183,11 @@ class Pipeline:
                 captions.append(found if num_captions > 1 else found[0])
         return captions if isinstance(images, list | tuple) else captions[0]
 
-    def extract(self, images: ImageInput | Sequence[ImageInput], *, batch_size: int = 16) -> Regions:
+    def extract(
+        self, images: ImageInput | Sequence[ImageInput], *, batch_size: int = 16, allow_urls: bool = False
+    ) -> Regions:
         """Return the regions of one image or of several, `(B, N, D)`, on the device of the model; see `caption`."""
-        return Regions.stack([regions for _, regions in self._batches(images, batch_size)])
+        return Regions.stack([regions for _, regions in self._batches(images, batch_size, allow_urls=allow_urls)])
 
     def caption_files(
         self,
@@ -297,7 +306,7 @@ class Pipeline:
         return consensus.choose(output, regions.features[:, 0], self.vocabulary.eos_token_id, count)
 
     def _batches(
-        self, images: ImageInput | Sequence[ImageInput], batch_size: int
+        self, images: ImageInput | Sequence[ImageInput], batch_size: int, *, allow_urls: bool
     ) -> Iterator[tuple[Sequence[str], Regions]]:
         """Yield the names and the regions of the images, batch by batch."""
         several: list[Any] = list(images) if isinstance(images, list | tuple) else [images]
@@ -308,7 +317,7 @@ class Pipeline:
         names = [_name(image, number) for number, image in enumerate(several)]
         for start in range(0, len(several), batch_size):
             part = slice(start, start + batch_size)
-            batch = [to_image(image, name) for image, name in zip(several[part], names[part], strict=True)]
+            batch = [_read(image, name, allow_urls) for image, name in zip(several[part], names[part], strict=True)]
             extracted = self._run_extractor(batch, names[part])
             regions = [Regions.from_numpy(features, boxes) for features, boxes in extracted]
             yield names[part], Regions.stack(regions).to(self.model.device)
@@ -323,6 +332,14 @@ def _of_words(caption: GeneratedCaption, text: str) -> GeneratedCaption:
     words = tuple(text.split())
     heads = np.full((len(words), *caption.heads.shape[1:]), 1 / caption.heads.shape[2])
     return replace(caption, words=words, tokens=(), heads=heads)
+
+
+def _read(image: ImageInput, name: str, allow_urls: bool) -> Image.Image:
+    if not isinstance(image, str) or not is_url(image):
+        return to_image(image, name)
+    if not allow_urls:
+        raise ConfigError(f"{name} is a URL; give allow_urls=True to fetch it, or a path")
+    return read_image(BytesIO(fetch(image)), name)
 
 
 def _name(image: ImageInput, number: int) -> str:

@@ -67,7 +67,7 @@ def _generator(seed: int, name: str) -> torch.Generator:
 
 
 def _override(config: GenerationConfig, options: SearchOptions, vocabulary: Vocabulary) -> GenerationConfig:
-    names = ("length_penalty", "no_repeat_ngram_size", "trigram_penalty")
+    names = ("max_length", "length_penalty", "no_repeat_ngram_size", "trigram_penalty")
     changes = {name: value for name in names if (value := getattr(options, name)) is not None}
     if options.forbidden_last_words is not None:
         for word in options.forbidden_last_words:

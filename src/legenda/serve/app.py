@@ -22,6 +22,7 @@ from legenda import __version__
 from legenda.compute import SearchOptions
 from legenda.errors import ConfigError, LegendaError, did_you_mean
 from legenda.extractors.base import describe_unfamiliar, find_unfamiliar
+from legenda.extractors.images import UPLOAD_FORMATS
 from legenda.models import describe_model
 from legenda.pipeline import GeneratedCaption
 from legenda.report.overlay import draw_caption_attention
@@ -36,7 +37,7 @@ _API_STYLES = (_SWAGGER_UI / "swagger-ui.css",)
 _API_SCRIPTS = (_SWAGGER_UI / "swagger-ui-bundle.js", "api.js")
 _SOURCES = {"img-src": "'self' data: blob:", "connect-src": "'self'", "form-action": "'self'"}
 _TILE_SIDE = 320
-_FORMATS = "JPEG, PNG, WebP, GIF, BMP or TIFF"
+_FORMATS = ", ".join(UPLOAD_FORMATS)
 
 
 class Settings(BaseModel):
@@ -69,6 +70,7 @@ class Settings(BaseModel):
                 do_sample=self.temperature > 0,
                 beam_size=search.beam_size,
                 seed=search.seed,
+                max_length=search.max_length,
                 no_repeat_ngram_size=search.no_repeat_ngram_size,
                 forbidden_last_words=search.forbidden_last_words,
             )
