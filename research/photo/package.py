@@ -30,6 +30,7 @@ STAGES = [
     {"name": "self-critical", "minutes": 8.9, "images": 40, "learning_rate": 3e-5},
 ]
 """The stages of README.md."""
+SUMMARY = "everyday photographs: good at animals, food and streets, bad at small things"
 DATA = {"kind": "photo", "annotations": "captions.csv", "min_count": 4}
 
 
@@ -44,7 +45,7 @@ def main() -> None:
     save_weights(quantize(model.state_dict()), out)
     model.save_vocabulary(out)
     log_probs = [mean for _, mean in json.loads(checkpoint.with_suffix(".json").read_text()).values()]
-    config = {"model": model.describe(), "recipe": "photo", "extractor": "photo", "data": DATA, "stages": STAGES}
+    config = {"summary": SUMMARY, "model": model.describe(), "recipe": "photo", "extractor": "photo", "data": DATA, "stages": STAGES}
     least = round(float(np.quantile(log_probs, UNLIKE)), 4)
     write_json(out / "config.json", config | {"least_log_prob": least, "consensus": CONSENSUS_WEIGHT})
     for name in ("words.txt", "words.safetensors", "predictor.safetensors", CONSENSUS, "kinds.txt"):

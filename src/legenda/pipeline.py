@@ -127,6 +127,8 @@ class Pipeline:
     extractor sees nothing, is replaced by one that names the things alone; None replaces none."""
     consensus: Consensus | None = None
     """Chooses among the captions of a beam search; None keeps the order of their scores."""
+    summary: str = ""
+    """One line about the model, for lists."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
     """Held while the extractor runs, which may be a user's code."""
 
@@ -141,7 +143,7 @@ class Pipeline:
         """
         weight = run.config.get("consensus") if consensus and extractor.name == "photo" else None
         chooser = None if weight is None else Consensus.load(run.folder, weight)
-        return cls(run.model, extractor, run.config.get("least_log_prob"), chooser)
+        return cls(run.model, extractor, run.config.get("least_log_prob"), chooser, run.summary)
 
     @property
     def vocabulary(self) -> Vocabulary:

@@ -21,7 +21,6 @@ from legenda.evaluation.results import caption_settings, evaluation_path, write_
 from legenda.evaluation.runs import load_captioner_run
 from legenda.extractors import read_image
 from legenda.io import atomic_write
-from legenda.models import describe_model
 from legenda.pipeline import Pipeline
 from legenda.pipeline import open as open_pipeline
 from legenda.report.captions import SCENE_METRICS, caption_card, model_runs, predict_and_score
@@ -116,7 +115,7 @@ def caption_photographs(model: str) -> CaptionedPhotographs:
     return CaptionedPhotographs(
         ModelRun(
             name=model,
-            description=f"model of photographs: {describe_model(run.model.name).summary}",
+            description=run.summary,
             parameters=run.model.parameter_count,
             seconds=None,
             scores={},

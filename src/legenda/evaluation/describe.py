@@ -44,7 +44,7 @@ def inspect_run(name: str | Path, *, verify: bool = False) -> tuple[dict[str, An
         raise CheckpointError(f'{folder / CONFIG} has no usable "model" part; train the run again') from error
     facts = {
         "folder": str(folder.resolve()),
-        "model": f"{model.name}: {describe_model(model.name).summary}",
+        "model": f"{model.name}: {config.get('summary') or describe_model(model.name).summary}",
         "parameters": f"{model.parameter_count:,}",
         "task": describe_model(model.name).task,
         "options": section["options"],

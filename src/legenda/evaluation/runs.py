@@ -16,7 +16,7 @@ from legenda.data.registry import DATASETS
 from legenda.errors import CheckpointError, ConfigError, LegendaError
 from legenda.extractors.base import Extractor, find_mismatch
 from legenda.extractors.registry import is_of_frames, is_registered, load_extractor, needs_no_file, split_name
-from legenda.models import Captioner
+from legenda.models import Captioner, describe_model
 from legenda.models.base import Model
 from legenda.models.checkpoint import find_model, load_with_config, not_a_captioner
 from legenda.models.weights import load_weights, read_checksum
@@ -85,6 +85,11 @@ class Run:
     def imported(self) -> bool:
         """Whether the weights were imported from a released code, so that data and features are unknown."""
         return "imported" in self.config
+
+    @property
+    def summary(self) -> str:
+        """One line about the model: that of its config.json, or what its architecture is."""
+        return str(self.config.get("summary") or describe_model(self.model.name).summary)
 
     @property
     def extractor(self) -> str:

@@ -22,7 +22,6 @@ from legenda.evaluation.comparison import RANKING_METRIC, score_per_image
 from legenda.evaluation.predict import generate
 from legenda.evaluation.runs import CaptionerRun, Run, resolve_data
 from legenda.metrics import METRICS, Difference, Scores, compare, intervals
-from legenda.models import describe_model
 from legenda.models.base import eval_mode
 from legenda.pipeline import GeneratedCaption, extract_captions
 from legenda.regions import Regions
@@ -335,9 +334,8 @@ def _training_seconds(run: Run) -> float | None:
 
 def _describe_run(run: Run) -> str:
     recipe = run.config.get("recipe")
-    summary = describe_model(run.model.name).summary
     origin = f"recipe {recipe}" if recipe else "imported" if run.imported else "no recipe"
-    return f"{summary} ({run.model.name}, {origin})"
+    return f"{run.summary} ({run.model.name}, {origin})"
 
 
 def caption_card(

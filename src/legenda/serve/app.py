@@ -23,7 +23,6 @@ from legenda.compute import SearchOptions
 from legenda.errors import ConfigError, LegendaError, did_you_mean
 from legenda.extractors.base import describe_unfamiliar, find_unfamiliar
 from legenda.extractors.images import UPLOAD_FORMATS
-from legenda.models import describe_model
 from legenda.pipeline import GeneratedCaption
 from legenda.report.overlay import draw_caption_attention
 from legenda.report.page import render_html
@@ -293,7 +292,7 @@ def _add_pages(app: FastAPI, captioner: _Captioner, samples: Mapping[str, Path],
         ModelInfo(
             name=name,
             architecture=pipeline.model.name,
-            summary=describe_model(pipeline.model.name).summary,
+            summary=pipeline.summary,
             parameters=pipeline.model.parameter_count,
             extractor=pipeline.extractor.name,
         )
