@@ -45,7 +45,14 @@ def main() -> None:
     save_weights(quantize(model.state_dict()), out)
     model.save_vocabulary(out)
     log_probs = [mean for _, mean in json.loads(checkpoint.with_suffix(".json").read_text()).values()]
-    config = {"summary": SUMMARY, "model": model.describe(), "recipe": "photo", "extractor": "photo", "data": DATA, "stages": STAGES}
+    config = {
+        "summary": SUMMARY,
+        "model": model.describe(),
+        "recipe": "photo",
+        "extractor": "photo",
+        "data": DATA,
+        "stages": STAGES,
+    }
     least = round(float(np.quantile(log_probs, UNLIKE)), 4)
     write_json(out / "config.json", config | {"least_log_prob": least, "consensus": CONSENSUS_WEIGHT})
     for name in ("words.txt", "words.safetensors", "predictor.safetensors", CONSENSUS, "kinds.txt"):
