@@ -37,11 +37,11 @@ HEADS = {
 Captions by the [packaged model](reference/photo.md), right and wrong ones alike, with the things that it detects.
 
 The photographs were chosen by number, not by hand: of 2,649 photographs of COCO all that are without known copyright
-restrictions (license 7 in its annotations; none has license 8, works of the United States' government), and the everyday
-photographs that come with scikit-image. The model was trained on those marked "training photograph".
+restrictions (license 7 in its annotations; none has license 8, works of the United States' government), and the
+everyday photographs that come with scikit-image. The model was trained on those marked "training photograph".
 
-`python research/photo/gallery.py DATA docs/gallery.md SKIMAGE` makes this page; without SKIMAGE, the folder `skimage/data`
-of scikit-image, it shows COCO's 24 validation photographs with the lowest numbers instead.
+`python research/photo/gallery.py DATA docs/gallery.md SKIMAGE` makes this page; without SKIMAGE, the folder
+`skimage/data` of scikit-image, it shows COCO's 24 validation photographs with the lowest numbers instead.
 
 """,
 }
