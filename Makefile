@@ -1,9 +1,12 @@
 # Every target sets up what it needs in VENV, once; only Python 3.11 or newer, pip, make and git must be there.
+# CPU=1 installs PyTorch without CUDA, which is smaller by more than 4 GB.
 # A second interpreter takes a folder of its own: make test PYTHON=python3.13 VENV=.venv-3.13
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable
+CPU ?=
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt \
+  $(if $(CPU),--extra-index-url https://download.pytorch.org/whl/cpu) --editable
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --quiet --numprocesses 2
 
 # Where it is set, Python compiles torch anew at every start of a process, and the tests start hundreds.
