@@ -30,7 +30,7 @@ def test_parts_are_imported_when_first_used(registry):
 
 def test_an_unknown_name(registry):
     assert "tow" not in registry
-    with pytest.raises(LegendaError, match=r"^there is no number 'tow'; did you mean two\?$"):
+    with pytest.raises(LegendaError, match=r"^there is no number 'tow'; did you mean two\? "):
         registry.get("tow")
 
 

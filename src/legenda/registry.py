@@ -22,6 +22,8 @@ V = TypeVar("V")
 
 ENTRY_POINTS = "legenda.plugins"
 """The group of entry points whose modules are imported when names are listed, or a name is not known."""
+PLUGIN_HINT = " (one of your own needs --plugin FILE, or load_plugin in Python)"
+"""The end of a message about a name that is not registered."""
 _files: dict[str, Path] = {}
 """The files that `load_plugin` ran, by the names of their modules."""
 _entry_points_loaded = False
@@ -67,7 +69,8 @@ class Registry(Generic[T]):
     def get(self, name: str) -> T:
         """Return the part of that name; raise ConfigError with the nearest name when there is none."""
         if name not in self:
-            raise ConfigError(f"there is no {self.kind} {name!r}; {did_you_mean(name, [*self._own, *self._added])}")
+            hint = did_you_mean(name, [*self._own, *self._added])
+            raise ConfigError(f"there is no {self.kind} {name!r}; {hint}{PLUGIN_HINT}")
         part = self._own[name] if name in self._own else self._added[name][0]
         return _resolve(part) if isinstance(part, str) else part
 

@@ -199,7 +199,7 @@ OTHER = "import legenda\nlegenda.register_reward('short')(lambda images, tokens:
         (
             "train scenes.ngsan model.attention=mean",
             "",
-            "there is no attention 'mean'; choose from memory, multi_head, x_linear",
+            "there is no attention 'mean'; choose from memory, multi_head, x_linear (",
         ),
         ("models --plugin", "", "missing value for --plugin; name a Python file"),
         ("models --plugin absent.py", "", "absent.py cannot be read (No such file or directory); name a Python file"),

@@ -17,7 +17,7 @@ from legenda.metrics.cider import DocumentFrequencies, cider, cider_d
 from legenda.metrics.meteor import meteor
 from legenda.metrics.rouge import rouge_l
 from legenda.metrics.spice import spice
-from legenda.registry import Registry
+from legenda.registry import PLUGIN_HINT, Registry
 from legenda.text import ptb_tokenize
 
 BLEU = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
@@ -180,9 +180,8 @@ def _columns(metrics: str | Sequence[str]) -> list[str]:
         raise ConfigError('metrics names no metric; give names or "auto"')
     for name in names:
         if name not in (*METRICS, "BLEU"):
-            raise ConfigError(
-                f"there is no metric {name!r}; {did_you_mean(str(name), [*METRICS, 'BLEU', 'fast', 'auto'])}"
-            )
+            hint = did_you_mean(str(name), [*METRICS, "BLEU", "fast", "auto"])
+            raise ConfigError(f"there is no metric {name!r}; {hint}{PLUGIN_HINT}")
     return [name for name in METRICS if name in names or (name in BLEU and "BLEU" in names)]
 
 

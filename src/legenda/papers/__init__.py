@@ -40,7 +40,7 @@ from legenda.errors import ConfigError, did_you_mean
 from legenda.models import describe_model, list_models
 from legenda.models.registry import configure_sizeless
 from legenda.recipes import Data, Recipe
-from legenda.registry import Registry
+from legenda.registry import PLUGIN_HINT, Registry
 from legenda.training.config import TrainingConfig
 
 _FILES = (
@@ -156,7 +156,7 @@ def get_recipe(name: str) -> Recipe:
         return _build(name)
     small = _on_scenes(name.removeprefix(SCENES)) if name.startswith(SCENES) else None
     if small is None:
-        raise ConfigError(f"there is no recipe {name!r}; {did_you_mean(name, all_recipes())}")
+        raise ConfigError(f"there is no recipe {name!r}; {did_you_mean(name, all_recipes())}{PLUGIN_HINT}")
     return small
 
 
