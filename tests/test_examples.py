@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
+import legenda
 from legenda.data.captions import ScenesData
+from legenda.models.checkpoint import ASSETS
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
@@ -29,6 +32,17 @@ def test_caption_images(scenes_run, monkeypatch, capsys):
     name, caption = capsys.readouterr().out.strip().split(": ")
     assert name.endswith("scene.png")
     assert caption
+
+
+def test_gradio_app():
+    image = Image.open(ASSETS / "photographs" / "cat.jpg")
+    text, (shown, things) = load("gradio_app")["annotate"](legenda.open("photo"), image)
+    assert "cat" in text
+    assert shown is image
+    (box, label) = things[0]
+    assert label.startswith("cat ")
+    assert 0 <= box[0] < box[2] <= image.width
+    assert 0 <= box[1] < box[3] <= image.height
 
 
 @pytest.mark.slow
