@@ -14,15 +14,13 @@ from legenda.cli._parallel import run_parallel
 from legenda.cli.options import parse
 from legenda.compute import SearchOptions
 from legenda.data.captions import ScenesData, scene_captions
-from legenda.data.scenes import FAMILIES, Scene, draw_scene, make_scene, make_split
+from legenda.data.scenes import FAMILIES, Scene, make_split
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.evaluation.comparison import RANKING_METRIC
 from legenda.evaluation.results import caption_settings, evaluation_path, write_evaluation
 from legenda.evaluation.runs import load_captioner_run
 from legenda.extractors import read_image
-from legenda.io import atomic_write
 from legenda.pipeline import Pipeline
-from legenda.pipeline import open as open_pipeline
 from legenda.report.captions import SCENE_METRICS, caption_card, model_runs, predict_and_score
 from legenda.report.images import ReportImage, draw_scene_image, no_verdict, packaged_photographs
 from legenda.report.page import ExampleCard, ModelRun, Report, ScoreColumn, write_report
@@ -54,7 +52,7 @@ class Options:
     """Caption four photographs with the packaged model, then train a plain Transformer and NG-SAN on drawn scenes.
 
     The page `report` has the photographs within seconds and, at the end, also a comparison of the two models. Run
-    folders and an image are written below the folder `runs`. Needs no network, about 1 GB of memory and a few minutes
+    folders are written below the folder `runs`. Needs no network, about 1 GB of memory and a few minutes
     on two cores; called again, it uses what is already trained.
     """
 
@@ -65,7 +63,7 @@ class Options:
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Caption the photographs, train, write the page, and caption one new image."""
+    """Caption the photographs, train and write the page."""
     options = parse(Options, arguments, "demo")
     photographs, text = write_photograph_report(PHOTOGRAPH_MODEL, options.report)
     print(text, end="\n\n", flush=True)
@@ -73,7 +71,7 @@ def run(arguments: Sequence[str]) -> None:
     _train(folders)
 
     print(write_demo_report(folders, options.report, photographs), flush=True)
-    _caption_new_image(options.runs / "fresh.png", folders["ngsan"])
+    print(_next_command())
 
 
 def _train(folders: Mapping[str, Path]) -> None:
@@ -88,15 +86,11 @@ def _train(folders: Mapping[str, Path]) -> None:
         raise LegendaError(f"training {name} failed ({reason}); remove the cause and call again")
 
 
-def _caption_new_image(path: Path, folder: Path) -> None:
-    """Draw a scene that is in no split, and caption its file as `legenda caption` does."""
-    with atomic_write(path) as partial:
-        draw_scene(make_scene("fresh", 0)).save(partial, format="PNG")
-    for result in open_pipeline(folder).caption_files([str(path)]):
-        print(f"\na new image, {result.image}: {result.error or result.captions[0][0]}")
+def _next_command() -> str:
+    """Return what captions a photograph of one's own."""
     script = Path(sys.argv[0])
     program = script if script.name == "legenda" else "python -m legenda"
-    print(f"to caption an image (colored things on a plain ground): {program} caption IMAGE.png --model {folder}")
+    return f"\nto caption your own photographs: {program} caption photo.jpg"
 
 
 @dataclass(frozen=True)
