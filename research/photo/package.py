@@ -31,7 +31,7 @@ STAGES = [
 ]
 """The stages of README.md."""
 SUMMARY = "everyday photographs: good at animals, food and streets, bad at small things"
-DATA = {"kind": "photo", "annotations": "captions.csv", "min_count": 4}
+DATA = {"kind": "images", "backbone": "photo", "annotations": "captions.csv", "min_count": 4}
 
 
 def main() -> None:

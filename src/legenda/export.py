@@ -44,10 +44,10 @@ def export_captioner(
     """Write the model into the folder `out` and check it.
 
     encoder: features (B, N, D), boxes (B, N, 4) and mask (B, N) to memory.* and state.*, the state of one empty row per
-    image. decoder: tokens (B, 1), memory.* and state.* to logits (B, 1, V), attention (B, 1, H, N) and next_state.*,
-    the state for the next of at most `max_length` calls, by default that of `model.generation_config`. Beams of an
-    image are further images. With the files come vocabulary.json, a list of the tokens by id, and export.json, the
-    settings of the model and of its generation.
+    image; a model with a backbone takes images as features (B, 1, 3 * S * S), pixels in 0..1. decoder: tokens (B, 1),
+    memory.* and state.* to logits (B, 1, V), attention (B, 1, H, N) and next_state.*, the state for the next of at most
+    `max_length` calls, by default that of `model.generation_config`. Beams of an image are further images. With the
+    files come vocabulary.json, a list of the tokens by id, and export.json, the settings of model and generation.
 
     Raise ConfigError where a package is missing or the decoder has no state of fixed size, and CheckpointError where an
     output differs from PyTorch's by more than TOLERANCE; nothing is written then.
@@ -80,6 +80,7 @@ def export_captioner(
             "model": model.name,
             "format": format,
             "feature_dim": model.config.feature_dim,
+            "image_size": None if model.config.backbone is None else model.config.backbone.image_size,
             "needs_boxes": model.needs_boxes,
             "generation_config": to_json(config),
             "max_difference": difference,
@@ -153,8 +154,12 @@ def _children(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _draw_regions(model: Captioner, images: int, regions: int) -> NamedTensors:
-    """Return random regions; the last image has one less than the others, if it has several."""
+    """Return random regions; the last image has one less than the others, if it has several; or random pixels."""
     generator = torch.Generator().manual_seed(images)
+    if model.config.backbone is not None:
+        pixels = torch.rand(images, 1, model.config.backbone.width, generator=generator)
+        boxes = torch.tensor([0.0, 0.0, 1.0, 1.0]).expand(images, 1, 4).contiguous()
+        return {"features": pixels, "boxes": boxes, "mask": torch.ones(images, 1, dtype=torch.bool)}
     corners = torch.rand(images, regions, 4, generator=generator)
     return {
         "features": torch.randn(images, regions, model.config.feature_dim, generator=generator),

@@ -281,7 +281,7 @@ class Pipeline:
         """
         arrays = [Regions.from_numpy(*file.regions) for file in files if file.regions is not None]
         try:
-            regions = Regions.stack(arrays).to(self.model.device)
+            regions = self._to_model(arrays)
             parts = [(files, regions, search(regions, [file.name for file in files]))]
         except DataError as error:
             parts = [part for file in files for part in self._search_files([file], search)] if len(files) > 1 else []
@@ -322,7 +322,12 @@ class Pipeline:
             batch = [_read(image, name, allow_urls) for image, name in zip(several[part], names[part], strict=True)]
             extracted = self._run_extractor(batch, names[part])
             regions = [Regions.from_numpy(features, boxes) for features, boxes in extracted]
-            yield names[part], Regions.stack(regions).to(self.model.device)
+            yield names[part], self._to_model(regions)
+
+    def _to_model(self, regions: Sequence[Regions]) -> Regions:
+        """Return the regions of images as one batch on the device; a model's backbone makes those of pixels."""
+        with eval_mode(self.model):
+            return self.model.apply_backbone(Regions.stack(regions).to(self.model.device))
 
     def _run_extractor(self, images: list[Image.Image], names: Sequence[str | Path]) -> list[Any]:
         with self._lock:

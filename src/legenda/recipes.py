@@ -130,7 +130,7 @@ class Recipe(Config):
             and decoder.get("name", old["name"]) == old["name"]
         ):
             overrides["decoder"] = {**old, **decoder}
-        derived = [field for field in describe_model(name).config.derived if field in change]
+        derived = [field for field in (*describe_model(name).config.derived, "backbone") if field in change]
         if derived:
             raise ConfigError(f"model.{derived[0]} follows from the data; leave it out")
         configure_sizeless(name, overrides)  # raises
@@ -237,7 +237,12 @@ def recipe_to_toml(recipe: Recipe) -> str:
     content = recipe.to_dict()
     model = configure_sizeless(recipe.model, recipe.model_overrides)
     lines = [f"{name} = {_toml(content[name])}" for name in ("name", "summary", "task")]
-    lines += ["", "[model]", f'name = "{recipe.model}"', *_fields(model, "model", skip=("name", *model.derived))]
+    lines += [
+        "",
+        "[model]",
+        f'name = "{recipe.model}"',
+        *_fields(model, "model", skip=("name", "backbone", *model.derived)),
+    ]
     lines += ["", "[data]", *_fields(recipe.data, "data")]
     for name, stage in zip(stage_names(recipe), recipe.stages, strict=True):
         lines += ["", f"[{name}]", *_fields(stage, name)]
@@ -282,7 +287,7 @@ def continue_from(recipe: Recipe, run: str | Path, stages: str | None = None) ->
         raise CheckpointError(
             f'{folder / CONFIG} has no usable "model" part; --init-from takes the folder of a trained run'
         ) from error
-    derived = describe_model(name).config.derived
+    derived = (*describe_model(name).config.derived, "backbone")
     overrides = {key: value for key, value in options.items() if key not in derived}
     left = recipe.stages if stages == "first" else recipe.stages[1:] or recipe.stages
     return recipe.replace(model=name, model_overrides=overrides, stages=left)

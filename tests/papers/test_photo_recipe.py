@@ -8,7 +8,7 @@ from PIL import Image
 
 import legenda
 from legenda.cli.main import main
-from legenda.extractors.photo_data import PhotoData
+from legenda.extractors.image_data import ImageData
 from legenda.models.checkpoint import ASSETS, PACKAGED
 from legenda.papers import get_recipe
 
@@ -42,11 +42,11 @@ def test_the_packaged_model_is_fine_tuned_on_a_table_of_captions(table, tmp_path
 
 
 def test_a_table_without_validation_gives_every_tenth_image_to_it(table):
-    images = PhotoData(annotations=table)._images()
+    images = ImageData(annotations=table).read_images()
     assert [image.id for image in images if image.split == "val"] == ["9"]
     assert sum(image.split == "train" for image in images) == 11
     table.write_text("\n".join(table.read_text().splitlines()[:5]) + "\n")  # two captions of each of two images
-    assert [image.split for image in PhotoData(annotations=table)._images()] == ["train", "val"]
+    assert [image.split for image in ImageData(annotations=table).read_images()] == ["train", "val"]
 
 
 def test_the_recipe_has_the_model_of_the_package():

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
@@ -29,8 +29,10 @@ from legenda.text.vocabulary import END, UNKNOWN
 if TYPE_CHECKING:
     import torch
     from jaxtyping import Int
+    from PIL import Image
     from torch import Tensor
 
+    from legenda.models.backbone import Backbone
     from legenda.regions import Regions
 
 
@@ -124,6 +126,8 @@ class CaptionDataset:
     extractor: the extractor of the regions, which must be that of the model.
     score: further metrics of captions, or None.
     tokenize: returns the references as tokens for the model; by default they are tokenized as the metrics do.
+    open_images: from positions to the images, for rewards that see them; None where only features are known.
+    window: images of a stream are shuffled within windows of so many; 0 shuffles all.
     """
 
     ids: tuple[str, ...]
@@ -133,6 +137,8 @@ class CaptionDataset:
     extractor: str
     score: Scorer | None = None
     tokenize: Callable[[], TokenizedCaptions] | None = None
+    open_images: Callable[[np.ndarray], list[Image.Image]] | None = None
+    window: int = 0
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -150,13 +156,17 @@ class CaptionDataset:
 
 @dataclass(frozen=True, eq=False)
 class DataModule:
-    """The splits of a data set, its vocabulary and the width of its features."""
+    """The splits of a data set, its vocabulary and the width of its features.
+
+    backbone: the network that is trained with the model and makes features of pixels, which `read` then returns.
+    """
 
     train: CaptionDataset
     validation: CaptionDataset
     vocabulary: Vocabulary
     feature_dim: int
     has_boxes: bool
+    backbone: Backbone | None = None
 
 
 class ScenesData(SceneCounts):
@@ -186,15 +196,9 @@ def scene_captions(scene_split: SceneSplit) -> CaptionDataset:
     return CaptionDataset(tuple(scenes), scene_split.captions, scene_reader(scene_split), "scenes", "scenes", score)
 
 
-class KarpathyData(Config):
-    """Annotated images and a feature store that has them by id or by file name."""
+class CaptionedData(Config):
+    """Captioned images, and how their captions become tokens; subclasses know where captions and regions are."""
 
-    kind: Literal["karpathy"] = "karpathy"
-    annotations: Path
-    """Karpathy's dataset_*.json, COCO's captions_*.json or a folder of them, or a .csv, .tsv or .jsonl with file,
-    caption and split; .gz of any."""
-    features: Path
-    """A store made by `legenda extract` or `legenda convert`, or any that the latter reads."""
     min_count: int = 5
     """Words that are less frequent in the counted captions become <unk> (AoANet and MD-SAN: 5; NG-SAN and X-LAN: 6)."""
     vocabulary: Literal["train", "train_val", "all"] = "train"
@@ -206,59 +210,52 @@ class KarpathyData(Config):
     MD-SAN's release does."""
     special_tokens: tuple[str, ...] = (END, UNKNOWN)
     """The first entries of the vocabulary: "<end>", "<unk>" and perhaps "<begin>" and "<pad>"."""
-    restval: Restval = "train"
-    """Whether Karpathy's restval images are part of train or a separate split."""
-    lists: Path | None = None
-    """A folder of lists of the images of each split, such as val.txt, for annotations without splits."""
-    sizes: Path | None = None
-    """COCO's annotations with the sizes of the images, for stores with boxes in pixels that lack them."""
+
+    @property
+    def source(self) -> str:
+        """What the captions are read from, for messages."""
+        raise NotImplementedError
+
+    def read_images(self) -> list[CaptionedImage]:
+        """Return all images with their captions."""
+        raise NotImplementedError
+
+    def open_regions(self, *, train: bool = False) -> RegionSource:
+        """Return what images get their regions from. train: for a training, which checks them first."""
+        raise NotImplementedError
 
     def open(self, progress: Callable[[str], None]) -> DataModule:
-        """Read the annotations, builds the vocabulary and open the features."""
-        progress(f"reading {self.annotations} and {self.feature_path}")
+        """Read the captions, build the vocabulary and open the features."""
         with _gc_paused():
             return self._open(progress)
 
     def _open(self, progress: Callable[[str], None]) -> DataModule:
-        store = self.open_store()
-        _spot_check(store)
-        images = self._images()
+        progress(f"reading {self.source}")
+        regions = self.open_regions(train=True)
+        images = self.read_images()
         if self._lacks_tokens(images):
-            progress(f"{self.annotations} lacks tokens; captions are split into runs of word characters instead")
-        train, validation = (self._part(images, store, name) for name in ("train", "val"))
+            progress(f"{self.source} lacks tokens; captions are split into runs of word characters instead")
+        train, validation = (self._part(images, regions, name) for name in ("train", "val"))
         counts = Counter(train.tokenized.counts())
         counted = {"train": [], "train_val": ["val"], "all": {image.split for image in images} - {"train"}}
         others = [image for image in images if image.split in counted[self.vocabulary]]
         counts.update(self._tokenize(others, images).counts())
         words = Vocabulary.from_counts(counts, min_count=self.min_count, special_tokens=self.special_tokens)
-        return DataModule(train, validation, words, store.feature_dim, store.has_boxes)
+        return DataModule(train, validation, words, regions.feature_dim, regions.has_boxes, regions.backbone)
 
     def split(self, name: str) -> CaptionDataset:
         """Return the images of a split that have captions; all of its images where no captions of it are given."""
-        images = self._images()
+        images = self.read_images()
         known = any(image.captions for image in images if image.split == name)
-        return self._part(images, self.open_store(), name, missing_targets=not known)
-
-    @property
-    def feature_path(self) -> Path:
-        """The store of the features."""
-        return self.features
-
-    def open_store(self) -> FeatureStore:
-        """Return the features."""
-        return open_features(self.feature_path, sizes=self.sizes)
-
-    def _images(self) -> list[CaptionedImage]:
-        return read_annotations(self.annotations, lists=self.lists, restval=self.restval)
+        return self._part(images, self.open_regions(), name, missing_targets=not known)
 
     def _part(
-        self, images: Sequence[CaptionedImage], store: FeatureStore, name: str, *, missing_targets: bool = False
+        self, images: Sequence[CaptionedImage], regions: RegionSource, name: str, *, missing_targets: bool = False
     ) -> CaptionDataset:
         part = [image for image in images if image.split == name and (image.captions or missing_targets)]
         if not part:
-            raise DataError(f"{self.annotations} has no image with captions in the split {name!r}; check its splits")
-        part_captions = stored_captions(part, store)
-        return replace(part_captions, tokenize=lambda: self._tokenize(part, images))
+            raise DataError(f"{self.source} has no image with captions in the split {name!r}; check its splits")
+        return replace(regions.captions(part), tokenize=lambda: self._tokenize(part, images))
 
     def _tokenize(self, part: Sequence[CaptionedImage], images: Sequence[CaptionedImage]) -> TokenizedCaptions:
         """Return the captions of a part of all images as tokens."""
@@ -270,6 +267,82 @@ class KarpathyData(Config):
     def _lacks_tokens(self, images: Sequence[CaptionedImage]) -> bool:
         """Return whether the file's tokens are asked for and some are missing."""
         return self.tokenizer == "karpathy" and any(image.tokens is None for image in images)
+
+
+class RegionSource(Protocol):
+    """What makes captioned images a data set: a feature store, or the images themselves and an extractor."""
+
+    @property
+    def feature_dim(self) -> int: ...
+
+    @property
+    def has_boxes(self) -> bool: ...
+
+    @property
+    def backbone(self) -> Backbone | None: ...
+
+    def captions(self, images: Sequence[CaptionedImage]) -> CaptionDataset:
+        """Return images of a split with their regions; raise DataError where some have none."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRegions:
+    """The regions of a feature store."""
+
+    store: FeatureStore
+    backbone: None = None
+
+    @property
+    def feature_dim(self) -> int:
+        """Channels of a feature."""
+        return self.store.feature_dim
+
+    @property
+    def has_boxes(self) -> bool:
+        """Whether the store has boxes."""
+        return self.store.has_boxes
+
+    def captions(self, images: Sequence[CaptionedImage]) -> CaptionDataset:
+        """Return images with their features; raise DataError, naming one, where some are not in the store."""
+        return stored_captions(images, self.store)
+
+
+class KarpathyData(CaptionedData):
+    """Annotated images and a feature store that has them by id or by file name."""
+
+    kind: Literal["karpathy"] = "karpathy"
+    annotations: Path
+    """Karpathy's dataset_*.json, COCO's captions_*.json or a folder of them, or a .csv, .tsv or .jsonl with file,
+    caption and split; .gz of any."""
+    features: Path
+    """A store made by `legenda extract` or `legenda convert`, or any that the latter reads."""
+    restval: Restval = "train"
+    """Whether Karpathy's restval images are part of train or a separate split."""
+    lists: Path | None = None
+    """A folder of lists of the images of each split, such as val.txt, for annotations without splits."""
+    sizes: Path | None = None
+    """COCO's annotations with the sizes of the images, for stores with boxes in pixels that lack them."""
+
+    @property
+    def source(self) -> str:
+        """The annotations."""
+        return str(self.annotations)
+
+    def open_store(self) -> FeatureStore:
+        """Return the features."""
+        return open_features(self.features, sizes=self.sizes)
+
+    def open_regions(self, *, train: bool = False) -> RegionSource:
+        """Return the features; those of a training are checked."""
+        store = self.open_store()
+        if train:
+            _spot_check(store)
+        return StoredRegions(store)
+
+    def read_images(self) -> list[CaptionedImage]:
+        """Read the annotations."""
+        return read_annotations(self.annotations, lists=self.lists, restval=self.restval)
 
 
 def stored_captions(images: Sequence[CaptionedImage], store: FeatureStore) -> CaptionDataset:

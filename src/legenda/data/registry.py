@@ -14,7 +14,8 @@ DATASETS: Registry[type] = Registry(
     {
         "scenes": "legenda.data.captions:ScenesData",
         "karpathy": "legenda.data.captions:KarpathyData",
-        "photo": "legenda.extractors.photo_data:PhotoData",
+        "images": "legenda.extractors.image_data:ImageData",
+        "hf": "legenda.extractors.hub_data:HubData",
         "moving_scenes": "legenda.extras.video:MovingScenesData",
         "vqa": "legenda.extras.vqa:VqaData",
         "daquar": "legenda.extras.vqa:DaquarData",

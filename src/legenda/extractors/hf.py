@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
 
-from legenda.data.features.base import grid_boxes
-from legenda.errors import ConfigError, DataError, import_extra
-from legenda.extractors.base import DOWNLOAD_HINT, Extract, ImageRegions
+from legenda.errors import ConfigError, import_extra
+from legenda.extractors.backbone import extract_map, hub_errors, load_backbone, load_pretrained
+from legenda.extractors.base import Extract, ImageRegions
 from legenda.extractors.detection import map_groups, select_regions
-
-_MAX_PREFIX_TOKENS = 16
-"""The largest number of class and register tokens before the tokens of the grid."""
 
 
 def load_hf(name: str, device: torch.device, allow_download: bool = True) -> Extract:
@@ -25,59 +20,13 @@ def load_hf(name: str, device: torch.device, allow_download: bool = True) -> Ext
 
     Code of the model's own is never run. Raise ConfigError, naming the model, when it cannot be loaded.
     """
-    transformers = import_extra("transformers", "vision")
     options: Any = {"trust_remote_code": False, "local_files_only": not allow_download}
-    try:
-        config = transformers.AutoConfig.from_pretrained(name, **options)
-        is_detector = any("ObjectDetection" in architecture for architecture in config.architectures or ())
-        auto_class = transformers.AutoModelForObjectDetection if is_detector else transformers.AutoModel
-        model: Any = auto_class.from_pretrained(name, dtype=torch.float32, **options)
-        processor = transformers.AutoImageProcessor.from_pretrained(name, **options)
-    except Exception as error:  # the hub, its cache and its files raise exceptions of any type
-        if not allow_download:
-            raise ConfigError(f"hf:{name} is not complete on this machine; {DOWNLOAD_HINT}") from error
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConfigError(f"hf:{name} cannot be loaded ({reason}); name a model of the hub or a folder") from error
-    if is_detector:
-        return Detector(model.eval().to(device), processor, name)
-    return _Grid(getattr(model, "vision_model", model).eval().to(device), processor, name)
-
-
-class _Grid:
-    """The last feature map of a backbone, for images resized to a square."""
-
-    def __init__(self, model: Any, processor: Any, name: str) -> None:
-        self._model, self._name = model, name
-        size = getattr(processor, "crop_size", None) or processor.size
-        self._side = int(size.get("height") or size.get("shortest_edge") or 224)
-        self._mean, self._std = (
-            torch.tensor(values or [0.5] * 3).reshape(3, 1, 1) for values in (processor.image_mean, processor.image_std)
-        )
-        self._patch_size = getattr(model.config, "patch_size", None)
-
-    @torch.inference_mode()
-    def __call__(self, images: list[Image.Image]) -> list[ImageRegions]:
-        parameter = next(self._model.parameters())
-        resized = [image.resize((self._side, self._side), Image.Resampling.BICUBIC) for image in images]
-        pixels = torch.stack([torch.from_numpy(np.asarray(image, np.float32)) for image in resized]) / 255
-        pixels = (pixels.permute(0, 3, 1, 2) - self._mean) / self._std
-        states = self._model(pixel_values=pixels.to(parameter)).last_hidden_state.float().cpu()
-        height, width, cells = self._cells(states)
-        boxes = grid_boxes(height, width)
-        return [(features.numpy(), boxes) for features in cells]
-
-    def _cells(self, states: Tensor) -> tuple[int, int, Tensor]:
-        """Return height, width and cells (B, H * W, D) of a map (B, D, H, W) or of tokens (B, T, D)."""
-        if states.dim() == 4:
-            height, width = states.shape[2:]
-            return height, width, states.flatten(2).transpose(1, 2)
-        tokens = states.shape[1]
-        side = self._side // self._patch_size if isinstance(self._patch_size, int) else 0
-        if not 0 <= tokens - side * side <= _MAX_PREFIX_TOKENS or not side:
-            side = math.isqrt(tokens)
-        if not 0 <= tokens - side * side <= _MAX_PREFIX_TOKENS:
-            raise DataError(f"hf:{self._name} returns {tokens} tokens, which are not a grid; name another backbone")
-        return side, side, states[:, tokens - side * side :]
+    with hub_errors(name, allow_download=allow_download):
+        config = import_extra("transformers", "vision").AutoConfig.from_pretrained(name, **options)
+    if not any("ObjectDetection" in architecture for architecture in config.architectures or ()):
+        return partial(extract_map, load_backbone(f"hf:{name}", allow_download=allow_download).to(device))
+    model, processor = load_pretrained(name, "AutoModelForObjectDetection", allow_download=allow_download)
+    return Detector(model.to(device), processor, name)
 
 
 @dataclass(frozen=True)

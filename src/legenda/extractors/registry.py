@@ -1,4 +1,4 @@
-"""Extractors by name: `hf:MODEL`, `torchvision:MODEL`, `bottom-up:WEIGHTS`, `scenes`, registered ones, Python files."""
+"""Extractors by name: `hf:MODEL`, `timm:MODEL`, `torchvision:MODEL`, `scenes`, registered ones, Python files."""
 
 from __future__ import annotations
 
@@ -21,14 +21,19 @@ from legenda.registry import Registry, run_source
 MAX_FIXED_REGIONS = 300
 """The number of boxes that Bottom-Up attention's detector proposes."""
 
+MAX_SIDE = 2048
+"""The largest side of images as pixels."""
+
 EXTRACTORS: Registry[Callable[..., Extractor]] = Registry(
     "extractor",
     {
         "hf": "legenda.extractors.registry:load_hf_extractor",
+        "timm": "legenda.extractors.registry:load_timm_extractor",
         "torchvision": "legenda.extractors.registry:load_torchvision_extractor",
         "bottom-up": "legenda.extractors.registry:load_bottom_up_extractor",
         "scenes": "legenda.extractors.registry:load_scenes_extractor",
         "photo": "legenda.extractors.registry:load_photo_extractor",
+        "pixels": "legenda.extractors.registry:load_pixels_extractor",
     },
 )
 """Functions that return an Extractor, by the part of the name before the colon.
@@ -36,7 +41,7 @@ EXTRACTORS: Registry[Callable[..., Extractor]] = Registry(
 Each takes the part after the colon and `compute`, the `ComputeOptions` of which it uses the device. The name of the
 Extractor is stored with the features and must load it again, unless it holds a digest after an "@".
 """
-_DOWNLOADING = ("hf", "torchvision")
+_DOWNLOADING = ("hf", "timm", "torchvision")
 _OF_FRAMES = re.compile(r"@(\d+frames|[\d.e+-]+fps)$")
 
 
@@ -61,11 +66,13 @@ def load_extractor(
     """Load a registered extractor by name, or the extractor of a Python file.
 
     hf:MODEL           a vision backbone or DETR of transformers, from Hugging Face's hub or a folder;
+    timm:MODEL         the grid of a vision backbone of timm;
     torchvision:MODEL  a Faster R-CNN of torchvision, or the 7 x 7 grid of a ResNet or ResNeXt, with its published
                        weights, or, followed by :FILE, those of a file;
     bottom-up:FILE     the detector of Bottom-Up attention with its public PyTorch weights;
     scenes             for images of the embedded scenes;
     photo              for photographs: that of the packaged model, always on the CPU;
+    pixels:SIDE        the pixels of a square image, for models with a backbone of their own;
     FILE               a Python file that defines
                        extract(images: list[PIL.Image.Image]) -> list[tuple[np.ndarray, np.ndarray | None]].
 
@@ -151,6 +158,27 @@ def load_hf_extractor(model: str, *, compute: ComputeOptions, allow_download: bo
     stored = f"{folder.resolve().name}@{_digest(files)}" if files else model
     with_num_regions = extract.with_num_regions if isinstance(extract, Detector) else None
     return Extractor(f"hf:{stored}", extract, with_num_regions=with_num_regions)
+
+
+def load_timm_extractor(model: str, *, compute: ComputeOptions, allow_download: bool = True) -> Extractor:
+    """Return the grid of a backbone of timm, MODEL or MODEL:FILE."""
+    from legenda.extractors.backbone import extract_map, load_backbone
+
+    backbone = load_backbone(f"timm:{model}", allow_download=allow_download).to(compute.resolve())
+    model, _, weights = model.partition(":")
+    digest = f"@{_digest([Path(weights)])}" if weights else ""
+    return Extractor(f"timm:{model}{digest}", partial(extract_map, backbone))
+
+
+def load_pixels_extractor(model: str, *, compute: ComputeOptions) -> Extractor:  # noqa: ARG001
+    """Return the pixels of images of a side, which captioners with a backbone read."""
+    from legenda.extractors.backbone import extract_pixels
+
+    if not model.isdecimal() or not 0 < int(model) <= MAX_SIDE:
+        raise ConfigError(
+            f"pixels needs the side of the images, as in pixels:224 and at most {MAX_SIDE}, not {model!r}"
+        )
+    return Extractor(f"pixels:{model}", partial(extract_pixels, int(model)))
 
 
 def load_scenes_extractor(model: str, *, compute: ComputeOptions) -> Extractor:

@@ -35,19 +35,21 @@ _STORE = ".safetensors"
 class FeatureTask:
     """Extracts features into one store for each shard.
 
-    identity: of the extractor, as stores hold it. sampling: of the frames of videos; None for images.
+    identity: of the extractor, as stores hold it. sampling: of the frames of videos; None for images. read: yields
+    batches of images by their names, the size of a batch and a folder.
     """
 
     extractor: Extractor
     identity: str
     sampling: FrameSampling | None = None
     batch_size: int = 32
+    read: Callable[[Sequence[str], int, Path], Iterator[list[ImageFile]]] = read_batches
 
     def process(self, names: Sequence[str], folder: Path) -> Iterator[ImageResult]:
         """Yield the regions of each image or video, or the error."""
         run = partial(run_extractor, self.extractor)
         if self.sampling is None:
-            for batch in read_batches(names, self.batch_size, folder):
+            for batch in self.read(names, self.batch_size, folder):
                 extract_batch(batch, run)
                 yield from map(self._result, batch)
             return

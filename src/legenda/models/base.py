@@ -20,6 +20,7 @@ from legenda.decoding.generation import GenerationConfig
 from legenda.errors import CheckpointError, DataError
 from legenda.hub import CARD, upload_model
 from legenda.io import write_json, write_text
+from legenda.models.backbone import Backbone, BackboneConfig
 from legenda.models.freeze import is_frozen
 from legenda.models.weights import save_weights
 from legenda.regions import Memory, Regions, hide_regions
@@ -48,6 +49,8 @@ class CaptionerConfig(ModelConfig):
 
     feature_dim: PositiveInt = 2048
     """Channels of a region feature."""
+    backbone: BackboneConfig | None = None
+    """The network that makes regions of images, where it is trained with the captioner."""
     dim: PositiveInt = 512
     """Channels inside the model."""
     region_dropout: float = 0.0
@@ -198,6 +201,7 @@ class Model(nn.Module):
 class Captioner(Model):
     """A model from regions to captions: any encoder with any decoder of the same width."""
 
+    backbone: Backbone | None
     encoder: Encoder
     decoder: Decoder
     config: CaptionerConfig
@@ -207,6 +211,7 @@ class Captioner(Model):
         """Build encoder and decoder; decoder_config: of another family's decoder, where `config.decoder` is set."""
         super().__init__()
         self.config = config
+        self.backbone = None if config.backbone is None else Backbone(config.backbone)
         self.encoder = config.build_encoder()
         self.decoder = (decoder_config or config).build_decoder()
         self.encoder.reset_parameters()
@@ -216,11 +221,19 @@ class Captioner(Model):
         self.generation_config = (decoder_config or config).generation_config
         self.needs_boxes = self.encoder.needs_boxes
 
+    def apply_backbone(self, regions: Regions) -> Regions:
+        """Return the grid of images as pixels, where the model has a backbone; other regions as they are."""
+        config = self.config.backbone
+        if self.backbone is None or config is None or regions.features.shape[1:] != (1, config.width):
+            return regions
+        return self.backbone(regions)
+
     def encode(self, regions: Regions) -> Memory:
-        """Return the memory of the images, computed once for any number of rows.
+        """Return the memory of the images, computed once for any number of rows; a backbone reads pixels.
 
         Raise DataError where the features have another width than the model's, or needed boxes are missing.
         """
+        regions = self.apply_backbone(regions)
         width = regions.features.shape[-1]
         if width != self.config.feature_dim:
             raise DataError(

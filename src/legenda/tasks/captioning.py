@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from copy import deepcopy
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -54,6 +55,8 @@ def generate_captions(
     with eval_mode(model):
         for batch in np.array_split(selected, -(-len(selected) // batch_size)) if len(selected) else ():
             regions = split.read(batch).to(device)
+            if isinstance(model, Captioner):  # attention is that to the cells of a backbone
+                regions = model.apply_backbone(regions)
             try:
                 memory = model.encode(regions)
             except LegendaError as error:
@@ -92,10 +95,14 @@ class Captioning(Task):
         """Return a captioner that never generates the unknown token."""
         data = self.data
         vocabulary = data.vocabulary if init_from is None else Vocabulary.load(init_from / VOCABULARY)
-        captioner = create_model(model, **options, vocab_size=len(vocabulary), feature_dim=data.feature_dim)
-        unboxed = Regions(data.train.read(np.arange(1)).features)
-        is_grid = captioner.encoder.with_default_boxes(unboxed).boxes is not None
-        check_boxes(captioner, data.has_boxes or is_grid, data.train.source)
+        own = {} if data.backbone is None else {"backbone": data.backbone.config}
+        captioner = create_model(model, **options, **own, vocab_size=len(vocabulary), feature_dim=data.feature_dim)
+        if data.backbone is not None:
+            captioner.backbone = deepcopy(data.backbone)
+        if not data.has_boxes:
+            unboxed = Regions(data.train.read(np.arange(1)).features)
+            is_grid = captioner.encoder.with_default_boxes(unboxed).boxes is not None
+            check_boxes(captioner, is_grid, data.train.source)
         set_vocabulary(captioner, vocabulary)
         return captioner
 

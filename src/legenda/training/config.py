@@ -23,6 +23,8 @@ class TrainingConfig(ObjectiveConfig):
     gradient_accumulation_steps: PositiveInt = 1
     """Chunks into which each step's examples are split, one after the other, to save memory."""
     schedule: Annotated[InstanceOf[Schedule], SCHEDULES.of_kind()] = Field(default_factory=StepDecay)
+    backbone_rate: NonNegativeFloat = 0.1
+    """The learning rate of a backbone that is trained, as a share of the schedule's; 0 keeps its weights."""
     optimizer: Literal["adam", "adamw", "radam", "sgd"] = "adam"
     betas: tuple[Probability, Probability] = (0.9, 0.98)
     """The first one is the momentum of sgd, which has no second one."""

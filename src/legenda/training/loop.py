@@ -327,6 +327,8 @@ class TrainingLoop:
         """
         config, epoch = self.config, self.progress.epoch
         order = np.random.default_rng((config.seed, epoch)).permutation(len(self.task.train))
+        if window := getattr(self.task.train, "window", 0):
+            order = order[(order // window).argsort(kind="stable")]
         starts = [number * config.batch_size for number in range(self.steps_per_epoch)]
         batches = [order[start : start + config.batch_size] for start in starts]
         for number in range(self.progress.step_in_epoch, self.steps_per_epoch):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from legenda.models.backbone import find_backbone
 from legenda.training.config import TrainingConfig
 from legenda.training.distributed import full_tensor
 
@@ -19,14 +20,26 @@ if TYPE_CHECKING:
 _OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "radam": torch.optim.RAdam, "sgd": torch.optim.SGD}
 
 
-def create_optimizer(parameters: Iterable[nn.Parameter], config: TrainingConfig) -> torch.optim.Optimizer:
-    """Return the configured optimizer; the training loop sets its learning rate before every step."""
+def create_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
+    """Return the configured optimizer of a model's parameters; `set_learning_rate` is called before every step."""
+    backbone = find_backbone(model)
+    own = [] if backbone is None else list(backbone.parameters())
+    ids = set(map(id, own))
+    parameters = [{"params": [p for p in model.parameters() if id(p) not in ids], "share": 1.0}]
+    if own:
+        parameters.append({"params": own, "share": config.backbone_rate})
     options: dict[str, Any] = {"betas": config.betas, "eps": config.eps, "weight_decay": config.weight_decay}
     if config.optimizer == "sgd":
         options = {"momentum": config.betas[0], "weight_decay": config.weight_decay}
     if config.optimizer != "radam" and config.precision != "16-mixed":
         options["fused"] = True  # radam has no fused kernel; those of the others unscale gradients after clipping
     return _OPTIMIZERS[config.optimizer](parameters, lr=1.0, **options)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
+    """Set the learning rate, of which a backbone gets its share."""
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate * group["share"]
 
 
 def clip_gradients(

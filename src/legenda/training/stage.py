@@ -16,13 +16,14 @@ from torch import Tensor
 
 from legenda.errors import DataError
 from legenda.io import atomic_write
+from legenda.models.backbone import find_backbone
 from legenda.models.base import Model
 from legenda.tasks.base import Batch, PreparedBatch, Task
 from legenda.tasks.rewards import Rewards
 from legenda.tasks.self_critical import SelfCriticalObjective
 from legenda.training.config import TrainingConfig
 from legenda.training.distributed import unsharded_params
-from legenda.training.optim import clip_gradients, create_optimizer
+from legenda.training.optim import clip_gradients, create_optimizer, set_learning_rate
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -47,11 +48,13 @@ class Stage:
     def __init__(self, fabric: Fabric, task: Task, model: Model, config: TrainingConfig) -> None:
         self.fabric, self.task, self.model, self.config = fabric, task, model, config
         self.objective = task.objective(model, config)
+        if (backbone := find_backbone(model)) is not None:
+            backbone.set_trainable(config.backbone_rate > 0)
         if config.compile:
             self.objective.compile()
         self.wrapped = fabric.setup_module(self.objective)
         self.prefetcher = Prefetcher(self.objective.read, fabric.device)
-        self.optimizer = create_optimizer(model.parameters(), config)  # after the setup, which may shard the weights
+        self.optimizer = create_optimizer(model, config)  # after the setup, which may shard the weights
         self.wrapped_optimizer: Any = fabric.setup_optimizers(self.optimizer)
 
     @property
@@ -84,8 +87,7 @@ class Stage:
         Raise DataError where the loss or its gradient is not finite, after saving the batch to `failed_batch_path`.
         """
         fabric, config = self.fabric, self.config
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
+        set_learning_rate(self.optimizer, learning_rate)
         self.model.train()
         targets = self.objective.sample_targets(indices, generator)
         chunks = self._chunks(indices, targets, epoch)

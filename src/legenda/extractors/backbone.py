@@ -1,0 +1,164 @@
+"""Backbones with the weights of their pre-training, and their grids and plain pixels as extractors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from legenda.errors import ConfigError, LegendaError, import_extra
+from legenda.extractors.base import DOWNLOAD_HINT, ImageRegions
+from legenda.extractors.photo.mobilenet import MobileNetV2
+from legenda.models.backbone import Backbone, BackboneConfig, feature_layers
+from legenda.models.checkpoint import ASSETS, PACKAGED
+from legenda.models.weights import load_tensors, read_tensors
+from legenda.regions import Regions
+
+IMAGE_SIZE = 224
+_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def load_backbone(
+    name: str,
+    image_size: int | None = None,
+    *,
+    augment: bool = False,
+    gradient_checkpointing: bool = False,
+    allow_download: bool = True,
+) -> Backbone:
+    """Return a backbone with pre-trained weights, on the CPU, and with gradients for what its map depends on.
+
+    name: torchvision:MODEL or timm:MODEL with its published weights, or, followed by :FILE, those of a file; hf:MODEL,
+    a model or a folder of transformers; photo, the MobileNetV2 of the packaged extractor. image_size: by default that
+    of the pre-training. Raise ConfigError for an unknown name, and for a network without a feature map.
+    """
+    kind, _, model = name.partition(":")
+    options: dict[str, Any] = {"augment": augment, "gradient_checkpointing": gradient_checkpointing}
+    if kind == "hf":
+        return _checked(_load_hf(model, image_size, options, allow_download), name)
+    if kind not in ("torchvision", "timm", "photo") or bool(model) == (kind == "photo"):
+        raise ConfigError(f"there is no backbone {name}; name torchvision:MODEL, timm:MODEL, hf:MODEL or photo")
+    model, _, file = model.partition(":")
+    config = BackboneConfig(name=f"{kind}:{model}" if model else kind, image_size=image_size or IMAGE_SIZE, **options)
+    if kind == "photo":
+        net = MobileNetV2()
+        net.load_state_dict(load_tensors(ASSETS / PACKAGED / "mobilenet.safetensors", "install legenda again"))
+        return _checked(Backbone(config, net.features), name)
+    load = _load_torchvision if kind == "torchvision" else _load_timm
+    try:
+        net, mean, std = load(config, model, file, allow_download)
+    except LegendaError:
+        raise
+    except Exception as error:  # the libraries raise exceptions of any type for models and files
+        raise ConfigError(f"{name} cannot be loaded ({_first_line(error)}); name a model of {kind}") from error
+    return _checked(Backbone(config, net, mean, std), name)
+
+
+def _load_torchvision(
+    config: BackboneConfig, model: str, file: str, allow_download: bool
+) -> tuple[nn.Module, Any, Any]:
+    models: Any = import_extra("torchvision", "vision").models
+    from legenda.extractors.detection import load_published
+
+    if not file:
+        return (
+            feature_layers(load_published(models.get_model_builder(model), model, allow_download), config.name),
+            _MEAN,
+            _STD,
+        )
+    whole = models.get_model(model, weights=None)
+    whole.load_state_dict(read_tensors(Path(file), f"name weights of {model}"))
+    return feature_layers(whole, config.name), _MEAN, _STD
+
+
+def _load_timm(config: BackboneConfig, model: str, file: str, allow_download: bool) -> tuple[nn.Module, Any, Any]:
+    timm: Any = import_extra("timm", "vision")
+    if not (file or allow_download):
+        raise ConfigError(f"{config.name} is not on this machine; {DOWNLOAD_HINT}")
+    overlay = {"pretrained_cfg_overlay": {"file": file}} if file else {}
+    net = timm.create_model(model, pretrained=True, features_only=True, out_indices=(-1,), **overlay)
+    published: Mapping[str, Any] = net.pretrained_cfg
+    return net, published["mean"], published["std"]
+
+
+def _load_hf(name: str, image_size: int | None, options: dict[str, Any], allow_download: bool) -> Backbone:
+    model, processor = load_pretrained(name, "AutoModel", allow_download=allow_download)
+    size = getattr(processor, "crop_size", None) or processor.size
+    side = image_size or int(size.get("height") or size.get("shortest_edge") or IMAGE_SIZE)
+    architecture = json.loads(model.config.to_json_string(use_diff=False))
+    config = BackboneConfig(name="hf", image_size=side, architecture=architecture, **options)
+    mean, std = (values or [0.5] * 3 for values in (processor.image_mean, processor.image_std))
+    return Backbone(config, getattr(model, "vision_model", model), mean, std)
+
+
+def load_pretrained(
+    name: str, auto_class: str, processor: str = "AutoImageProcessor", *, allow_download: bool
+) -> tuple[Any, Any]:
+    """Return a model of transformers by a class such as AutoModel, in evaluation mode, and its processor.
+
+    Code of the model's own is never run. Raise ConfigError, naming the model, when it cannot be loaded.
+    """
+    transformers: Any = import_extra("transformers", "vision")
+    options: Any = {"trust_remote_code": False, "local_files_only": not allow_download}
+    transformers.utils.logging.disable_progress_bar()
+    with hub_errors(name, allow_download=allow_download):
+        model = getattr(transformers, auto_class).from_pretrained(name, dtype=torch.float32, **options).eval()
+        return model, getattr(transformers, processor).from_pretrained(name, **options)
+
+
+@contextmanager
+def hub_errors(name: str, *, allow_download: bool) -> Iterator[None]:
+    """Raise ConfigError, naming the model, where the block cannot load it."""
+    try:
+        yield
+    except Exception as error:  # the hub, its cache and its files raise exceptions of any type
+        if not (allow_download or Path(name).is_dir()):
+            raise ConfigError(f"hf:{name} is not complete on this machine; {DOWNLOAD_HINT}") from error
+        raise ConfigError(
+            f"hf:{name} cannot be loaded ({_first_line(error)}); name a model of the hub or a folder"
+        ) from error
+
+
+def _checked(backbone: Backbone, name: str) -> Backbone:
+    """Return the backbone; raise ConfigError unless it maps an image to a grid."""
+    try:
+        backbone.set_trainable(True)
+    except LegendaError as error:
+        raise ConfigError(f"{name} has no feature map: {error}") from error
+    except Exception as error:  # networks raise exceptions of any type for what they cannot read
+        side = backbone.config.image_size
+        raise ConfigError(
+            f"{name} has no feature map of {side} x {side} pixels ({_first_line(error)}); name another backbone"
+        ) from error
+    return backbone
+
+
+def to_pixels(images: list[Image.Image], side: int) -> Tensor:
+    """Return RGB images as squares of pixels in 0..1, `(B, 1, 3 * side * side)`."""
+    resized = [np.asarray(image.resize((side, side), Image.Resampling.BICUBIC), np.float32) for image in images]
+    return (torch.from_numpy(np.stack(resized)) / 255).permute(0, 3, 1, 2).flatten(1).unsqueeze(1)
+
+
+def extract_pixels(side: int, images: list[Image.Image]) -> list[ImageRegions]:
+    """Return each image as one region that covers it."""
+    box = np.array([[0, 0, 1, 1]], np.float32)
+    return [(pixels.numpy(), box) for pixels in to_pixels(images, side)]
+
+
+@torch.inference_mode()
+def extract_map(backbone: Backbone, images: list[Image.Image]) -> list[ImageRegions]:
+    """Return the cells of each image, row by row, and their boxes."""
+    regions = backbone(Regions(to_pixels(images, backbone.config.image_size).to(backbone.mean)))
+    assert regions.boxes is not None
+    return [(x.cpu().numpy(), boxes.cpu().numpy()) for x, boxes in zip(regions.features, regions.boxes, strict=True)]
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,183 @@
+"""Captioned images whose regions a backbone makes: frozen, stored once; or trained with the captioner, from pixels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from PIL import Image
+
+from legenda.config import PositiveInt
+from legenda.data.annotations import CaptionedImage
+from legenda.data.captions import CaptionDataset, CaptionedData, KarpathyData, RegionSource, StoredRegions
+from legenda.data.features import open_features
+from legenda.data.features.base import FeatureStore
+from legenda.errors import DataError
+from legenda.extractors.base import Extractor, run_extractor
+from legenda.extractors.images import read_image
+from legenda.extractors.registry import load_extractor
+from legenda.jobs.features import extract_store
+from legenda.models.backbone import Backbone
+from legenda.regions import Regions
+
+ImageReader = Callable[[np.ndarray], list[Image.Image]]
+"""A function from positions in a split `(B,)` to their images."""
+_VALIDATION = 10
+"""One of so many images validates where the data have no split val."""
+_READERS = 8
+
+
+class BackboneData(CaptionedData):
+    """Captioned images; their regions are stored by a frozen backbone, or made in training by one that is trained.
+
+    Where there is no split val, every tenth training image belongs to it; of less than ten, the last one.
+    """
+
+    backbone: str = "photo"
+    """photo, hf:MODEL, timm:MODEL or torchvision:MODEL; a frozen one may be any extractor."""
+    features: Path | None = None  # pyrefly: ignore[bad-override]  # optional here
+    """The store of a frozen backbone; it is written where it does not exist."""
+    train_backbone: bool = False
+    """Whether the backbone is trained with the captioner, at training.backbone_rate of its learning rate."""
+    image_size: PositiveInt = 224
+    """The side of the square to which images are resized for a backbone that is trained, in pixels."""
+    augment: bool = True
+    """Crop images and change their colors at random, where the backbone is trained."""
+    gradient_checkpointing: bool = False
+    """Compute the activations of a trained backbone twice instead of keeping them: less memory, slower."""
+
+    @property
+    def feature_path(self) -> Path:
+        """The store of the features of a frozen backbone."""
+        raise NotImplementedError
+
+    def reader(self, images: Sequence[CaptionedImage]) -> ImageReader:
+        """Return what reads the images of a split."""
+        raise NotImplementedError
+
+    def extract(self) -> None:
+        """Write the store."""
+        raise NotImplementedError
+
+    def open_store(self) -> FeatureStore:
+        """Return the features, extracted where they have no store."""
+        if not self.feature_path.exists():
+            self.extract()
+        return open_features(self.feature_path)
+
+    def open_regions(self, *, train: bool = False) -> RegionSource:  # noqa: ARG002
+        """Return the stored features, or the pixels for a backbone that is trained."""
+        if self.train_backbone:
+            return ImageRegions(self, load_extractor(f"pixels:{self.image_size}"))
+        return _StoredWithImages(self.open_store(), data=self)
+
+
+def hold_out(images: list[CaptionedImage]) -> list[CaptionedImage]:
+    """Return the images with every tenth of train in the split val, where there is none."""
+    if any(image.split == "val" for image in images):
+        return images
+    train = [image.id for image in images if image.split == "train"]
+    chosen = set(train[_VALIDATION - 1 :: _VALIDATION] or train[1:][-1:])
+    return [replace(image, split="val") if image.id in chosen else image for image in images]
+
+
+@dataclass(frozen=True, eq=False)
+class _StoredWithImages(StoredRegions):
+    data: BackboneData | None = None
+
+    def captions(self, images: Sequence[CaptionedImage]) -> CaptionDataset:
+        assert self.data is not None
+        return replace(super().captions(images), open_images=self.data.reader(images))
+
+
+@dataclass(frozen=True, eq=False)
+class ImageRegions:
+    """The regions that an extractor makes of images whenever they are read."""
+
+    data: BackboneData
+    extractor: Extractor
+    has_boxes: bool = True
+
+    @cached_property
+    def backbone(self) -> Backbone:
+        """The backbone with its pre-trained weights, from which a training starts."""
+        from legenda.extractors.backbone import load_backbone
+
+        data = self.data
+        return load_backbone(
+            data.backbone,
+            data.image_size,
+            augment=data.augment,
+            gradient_checkpointing=data.gradient_checkpointing,
+        )
+
+    @property
+    def feature_dim(self) -> int:
+        """Channels of the backbone's map."""
+        return self.backbone.set_trainable(True)
+
+    def captions(self, images: Sequence[CaptionedImage]) -> CaptionDataset:
+        """Return images of a split, which are read when their regions are."""
+        ids = tuple(image.id for image in images)
+        open_images = self.data.reader(images)
+
+        def read(positions: np.ndarray) -> Regions:
+            found = run_extractor(self.extractor, open_images(positions), [ids[position] for position in positions])
+            return Regions.stack([Regions.from_numpy(*regions) for regions in found])
+
+        captions = tuple(image.captions for image in images)
+        window = getattr(self.data, "window", 0)
+        return CaptionDataset(
+            ids, captions, read, self.data.source, self.extractor.name, open_images=open_images, window=window
+        )
+
+
+class ImageData(BackboneData, KarpathyData):
+    """Captioned image files."""
+
+    kind: Literal["images"] = "images"  # type: ignore[assignment]  # pyrefly: ignore
+    features: Path | None = None  # pyrefly: ignore[bad-override]  # optional here
+    """The store of a frozen backbone, written where it does not exist; by default the name of the annotations, with
+    that of the backbone and .safetensors behind it."""
+    images: Path | None = None
+    """The folder of the images; by default that of the annotations."""
+
+    @property
+    def feature_path(self) -> Path:
+        """The store of the features."""
+        name = re.sub(r"[^\w.-]+", "-", self.backbone)
+        return self.features or self.annotations.with_name(f"{self.annotations.name}.{name}.safetensors")
+
+    def extract(self) -> None:
+        """Extract the features of all images; a stopped call is continued."""
+        extract_store([*map(self._path, self.read_images())], load_extractor(self.backbone), self.feature_path)
+
+    def reader(self, images: Sequence[CaptionedImage]) -> ImageReader:
+        """Return what reads image files in threads; it raises DataError, naming one, that cannot be read."""
+        return partial(_read_files, [self._path(image) for image in images])
+
+    def read_images(self) -> list[CaptionedImage]:
+        """Read the annotations."""
+        return hold_out(super().read_images())
+
+    def _path(self, image: CaptionedImage) -> Path:
+        return (self.images or self.annotations.parent) / image.file
+
+
+def _read_files(paths: Sequence[Path], positions: np.ndarray) -> list[Image.Image]:
+    with ThreadPoolExecutor(_READERS) as pool:
+        return list(pool.map(read_image, [paths[position] for position in positions.tolist()]))
+
+
+def image_captions(data: ImageData, extractor: Extractor, split: str) -> CaptionDataset:
+    """Return the images of a split with the regions that an extractor makes of them, without a store."""
+    images = [image for image in data.read_images() if image.split == split]
+    if not images:
+        raise DataError(f"{data.source} has no image in the split {split!r}; check its splits")
+    return ImageRegions(data, extractor).captions(images)
