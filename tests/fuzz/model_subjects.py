@@ -9,7 +9,7 @@ import numpy as np
 from subjects import DIM, FINE, SHORT, TINY, Subject, call, sentence, write_files, write_packed
 
 SCENES = "data.train=12 data.validation=3 data.test=4"
-FORMATS = ("png", "jpg", "webp", "gif", "bmp", "tif")
+FORMATS = ("png", "jpg", "webp", "gif", "bmp", "tif", "avif", "heic")
 
 
 def trained(root: Path) -> list[Subject]:
@@ -47,6 +47,7 @@ def trained(root: Path) -> list[Subject]:
 
 def draw_images(folder: Path, formats: tuple[str, ...]) -> None:
     """Save small scenes in several formats."""
+    import legenda.extractors.images  # noqa: F401 - registers HEIC
     from legenda.data.scenes import draw_scene, make_scene
 
     folder.mkdir(parents=True, exist_ok=True)

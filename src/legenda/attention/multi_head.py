@@ -239,7 +239,7 @@ def broadcast_mask(
     keys: Float[Tensor, "B H S d"],
     mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None,
     is_causal: bool,
-) -> Bool[Tensor, ...]:
+) -> Bool[Tensor, "*dims"]:
     """Return which keys queries may attend to, by a mask, causally or both; it broadcasts to `(B, H, T, S)`."""
     allowed = None if mask is None else mask[:, None, None, :] if mask.dim() == 2 else mask[:, None]
     if allowed is not None and not is_causal:
