@@ -1,22 +1,28 @@
-"""A claim: its question, the models that are compared, what is measured, what the paper predicts, and its runs.
+"""An experiment: what a paper says, the models that are compared, and its runs, committed before the first of them.
 
-A claim is a TOML file in this folder:
+An experiment is a TOML file in this folder:
 
-    title, question, source, dataset    text; `source` names paper and table or equation
-    notes                               paragraphs about what the numbers mean, below the verdict
-    [data] [model] [training] [fine_tuning]    changes of the recipes of all arms, as `legenda.train` takes them; with
-                                        fine_tuning the stage of a recipe is followed by a second one like it
-    [[arms]]                            key, label, recipe, and changes of its own
-    [[measures]]                        key, label, and what is measured: see `Measure`
-    [[comparisons]]                     arm, against, measure, and the predicted sign of the difference
+    title, question, need, attention, earlier, dataset    text
+    notes                               paragraphs below the verdict, which may be written after the runs
+    first_seed, seeds                   the seeds first_seed, first_seed + 1, ... draw initialization and data
+    [data] [model] [training] [fine_tuning]    changes of the recipes of all conditions, as `legenda.train` takes them;
+                                        with fine_tuning a recipe of one stage is followed by a second one like it
+    [[conditions]]                      key, label, recipe, and changes of its own
+    [[metrics]]                         see `Metric`
+    [primary]                           see `Primary`: the comparison that decides
+    [control]                           see `Control`
+    [pilot]                             see `Pilot`
+    [[secondary]]                       condition, against, metric: shown with intervals, without a verdict
+    [[changes]]                         see `Change`: what was changed after the first run
 
-A run is that of an arm and a seed, shared by all claims with an arm of the same configuration.
+A run is that of a condition and a seed, shared by all experiments with a condition of the same configuration.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,26 +30,46 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import model_validator
+import torch
+from pydantic import Field, model_validator
 
-from legenda.config import Config, merge
+from legenda.config import Config, Count, NonNegativeInt, PositiveFloat, PositiveInt, merge
+from legenda.data.captions import ScenesData, TokenizedCaptions
 from legenda.data.registry import SplitSizes
-from legenda.data.scenes import SceneCounts
+from legenda.data.scenes import FEATURE_DIM, SceneCounts
+from legenda.data.scenes.language import references
+from legenda.data.scenes.world import make_scene
 from legenda.errors import ConfigError, did_you_mean
 from legenda.evaluation.results import RowRun
 from legenda.io import read_text, write_text
+from legenda.models.registry import build_model
 from legenda.papers import get_recipe
 from legenda.recipes import Recipe, recipe_to_toml
+from legenda.text import Vocabulary
 from legenda.training.config import TrainingConfig
-from legenda.training.schedules import StepDecay
 
-_FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent
 _PARTS = ("data", "model", "training", "fine_tuning")
+_WORDING = ("title", "need", "attention", "earlier", "notes", "changes")
+"""Parts of a file that decide nothing."""
 BEAM_SIZE = 3
+MIN_SEEDS, FIRST_SEED = 10, 100
+"""The fewest seeds of an experiment, and the first of them: lower ones are for pilots."""
+MAX_SIZE_RATIO, MAX_TIME_RATIO = 1.02, 1.05
+"""How much the numbers of parameters of two models may differ, and their training times without a longer baseline."""
+_NORMAL_QUANTILES = 1.645 + 1.282
+"""Of a 90 % interval and of a power of 80 % on both sides, as for two one-sided tests."""
+_SIZES: Mapping[str, Mapping[str, int]] = {
+    "karpathy": {"vocab_size": 4900, "feature_dim": 86},
+    "scene_expressions": {"vocab_size": 20, "feature_dim": FEATURE_DIM},
+    "scene_questions": {"vocab_size": 20, "feature_dim": FEATURE_DIM, "answers": 30},
+    "number_words": {"vocab_size": 50},
+}
+"""What models of a kind of data are created with to count their parameters, about; scenes are counted."""
 
 
-class Arm(Config):
-    """One of the models that are compared; changes: of the recipe's fields, by the parts of `legenda.train`."""
+class Condition(Config):
+    """A model with its training; changes: of the recipe's fields, by the parts of `legenda.train`."""
 
     key: str
     label: str
@@ -51,120 +77,281 @@ class Arm(Config):
     changes: Mapping[str, Mapping[str, Any]]
 
 
-class Measure(Config):
-    """A number of each run.
-
-    score: the name of a score of the test split, by default the key. reaches: the number is instead that of the steps
-    after which this score, as validation writes it (in percent for tasks other than captioning), stays at this value or
-    above. metric: a name in `measures.METRICS`, a function
-    of the run, which computes it instead. chance: what a model reaches that cannot know.
-    """
+class Metric(Config):
+    """A number of each run."""
 
     key: str
     label: str
     score: str | None = None
+    """The name of a score of the test split; by default the key."""
     reaches: float | None = None
-    metric: str | None = None
+    """The number is that of the steps after which this score, as validation writes it (in percent for tasks other than
+    captioning), stays at this value or above."""
+    function: str | None = None
+    """A name in `measures.FUNCTIONS`, which computes the number from the run."""
+    learned: float | None = None
+    """For outcomes of two kinds: the value of a seed is whether it reaches this one, 0 or 1."""
     chance: float | None = None
+    """What a model reaches that cannot know."""
+    better: Literal["higher", "lower"] = "higher"
 
     @property
     def name(self) -> str:
         """The name of the score."""
         return self.score or self.key
 
+    @property
+    def sign(self) -> int:
+        """1 where higher values are better, -1 where lower ones are."""
+        return -1 if self.better == "lower" or self.reaches is not None else 1
+
 
 class Comparison(Config):
-    """The paired difference of two arms, or of an arm and a number, and the sign that the paper predicts."""
+    """The difference of two conditions, seed by seed."""
 
-    arm: str
-    against: str | float
-    measure: str
-    predicted: Literal["higher", "lower"]
+    condition: str
+    against: str
+    metric: str
 
 
-class Claim(Config):
-    """A claim of a paper as an experiment; the fields are those of its file, see the module."""
+class Paper(Config):
+    """The scores of a paper from which the sign of the difference follows; higher is better."""
+
+    cell: str
+    condition: float
+    against: float
+
+
+class Primary(Comparison):
+    """The comparison that decides."""
+
+    paper: Paper
+    relevant: PositiveFloat
+    """The smallest difference of interest, in units of the metric."""
+    equal_time: str | None = None
+    """The condition that takes the place of the faster one where both are given the same training time."""
+    equal_time_metric: str | None = None
+    """What is compared then, where the metric is a number of steps; by default the metric."""
+
+
+class Control(Config):
+    """What the baseline must learn, on average over the seeds, or else nothing follows from the experiment."""
+
+    metric: str
+    at_least: float
+
+
+class Pilot(Config):
+    """What runs with seeds below FIRST_SEED showed, from which the number of seeds follows."""
+
+    seeds: Count
+    sd: PositiveFloat
+    """The standard deviation of the differences of the primary comparison."""
+    seconds: tuple[PositiveFloat, PositiveFloat]
+    """The training times of its condition and of its baseline."""
+
+
+class Change(Config):
+    """A change of the design after its first run."""
+
+    date: str
+    what: str
+    why: str
+    design: str
+    """The digest of the design before."""
+
+
+class Experiment(Config):
+    """An experiment; the fields are those of its file, see the module."""
 
     name: str
     title: str
     question: str
-    source: str
+    need: str
+    """What a captioner may need, as the page "Which attention?" names it."""
+    attention: str
+    """What is compared, in a few words of the same page."""
+    earlier: str = "–"
+    """The verdict of an earlier page, by another rule."""
     dataset: str
-    notes: tuple[str, ...]
-    arms: Mapping[str, Arm]
-    measures: Mapping[str, Measure]
-    comparisons: tuple[Comparison, ...]
+    notes: tuple[str, ...] = ()
+    first_seed: NonNegativeInt = FIRST_SEED
+    seeds: PositiveInt
+    conditions: Mapping[str, Condition]
+    metrics: Mapping[str, Metric]
+    primary: Primary
+    control: Control
+    pilot: Pilot | None = None
+    secondary: tuple[Comparison, ...] = ()
+    changes: tuple[Change, ...] = ()
+    design: str = Field(default="")
+    """The digest of all that decides the result: the file without its notes and changes."""
 
     @model_validator(mode="after")
-    def _check_claim(self) -> Self:
-        for comparison in self.comparisons:
-            against = [comparison.against] if isinstance(comparison.against, str) else []
-            self.check_arms([comparison.arm, *against])
-            self._check([comparison.measure], self.measures)
+    def _check_names(self) -> Self:
+        for comparison in (self.primary, *self.secondary):
+            self.check_conditions([comparison.condition, comparison.against])
+            self._check([comparison.metric], self.metrics)
+        self.check_conditions([self.primary.equal_time] if self.primary.equal_time else [])
+        self._check([self.control.metric, self.primary.equal_time_metric or self.primary.metric], self.metrics)
         return self
 
-    def check_arms(self, names: Iterable[str]) -> None:
-        """Raise ConfigError for a name that is not the key of an arm."""
-        self._check(names, self.arms)
+    def check_conditions(self, names: Iterable[str]) -> None:
+        """Raise ConfigError for a name that is not the key of a condition."""
+        self._check(names, self.conditions)
 
     def _check(self, names: Iterable[str], known: Mapping[str, object]) -> None:
         for name in names:
             if name not in known:
-                raise ConfigError(f"the claim {self.name} has no {name!r}; {did_you_mean(name, known)}")
+                raise ConfigError(f"the experiment {self.name} has no {name!r}; {did_you_mean(name, known)}")
+
+    @property
+    def metric(self) -> Metric:
+        """The metric of the primary comparison."""
+        return self.metrics[self.primary.metric]
+
+    @property
+    def predicted(self) -> int:
+        """The sign of the primary difference that follows from the paper: 1 or -1."""
+        return int(math.copysign(1, self.primary.paper.condition - self.primary.paper.against)) * self.metric.sign
 
 
-def list_claims() -> tuple[str, ...]:
-    """Return the names of all claims."""
-    return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
+def list_experiments() -> tuple[str, ...]:
+    """Return the names of all experiments."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
+
+
+def experiment_path(name: str) -> Path:
+    """Return the file of an experiment: of this folder by its name, or a TOML file by its path."""
+    if not name.endswith(".toml") and name not in list_experiments():
+        raise ConfigError(f"there is no experiment {name!r}; {did_you_mean(name, list_experiments())}")
+    return Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
 
 
 @cache
-def get_claim(name: str) -> Claim:
-    """Return a claim of this folder, or that of a TOML file by its path.
+def get_experiment(name: str) -> Experiment:
+    """Return an experiment of this folder, or that of a TOML file by its path.
 
-    Raise ConfigError with the closest name when there is none, and for a file that holds no claim.
+    Raise ConfigError with the closest name when there is none, and for a file that holds no experiment.
     """
-    if name.endswith(".toml"):
-        text = read_text(name, "name a claim, or a TOML file like those of research/claims")
-    elif name in list_claims():
-        text = (_FOLDER / f"{name}.toml").read_text(encoding="utf-8")
-    else:
-        raise ConfigError(f"there is no claim {name!r}; {did_you_mean(name, list_claims())}")
+    path = experiment_path(name)
     try:
-        return _read_claim(name, text)
+        return _read(path.stem, tomllib.loads(read_text(path, "name a file like those of research/experiments")))
     except KeyError as error:
-        raise ConfigError(f"{name} lacks {error}; see those of research/claims") from error
+        raise ConfigError(f"{path} lacks {error}; see those of research/experiments") from error
     except (TypeError, AttributeError, ValueError) as error:
-        raise ConfigError(f"{name} is no claim: {error}; see those of research/claims") from error
+        raise ConfigError(f"{path} is no experiment: {error}; see those of research/experiments") from error
 
 
-def _read_claim(name: str, text: str) -> Claim:
-    content = tomllib.loads(text)
+def _read(name: str, content: dict[str, Any]) -> Experiment:
+    design = _digest({key: value for key, value in content.items() if key not in _WORDING})
     shared = {part: content.pop(part) for part in _PARTS if part in content}
-    arms = [_read_arm(name, arm, shared) for arm in content.pop("arms")]
-    measures = [merge(Measure, measure, f"{name}.measures") for measure in content.pop("measures")]
-    parts = {
-        "name": name,
-        "notes": content.pop("notes", ()),
-        "arms": {arm.key: arm for arm in arms},
-        "measures": {measure.key: measure for measure in measures},
-        "comparisons": [merge(Comparison, part, f"{name}.comparisons") for part in content.pop("comparisons")],
+    conditions = [_read_condition(name, condition, shared) for condition in content.pop("conditions")]
+    metrics = [merge(Metric, metric, f"{name}.metrics") for metric in content.pop("metrics")]
+    by_key = {
+        "conditions": {condition.key: condition for condition in conditions},
+        "metrics": {metric.key: metric for metric in metrics},
     }
-    return merge(Claim, {**content, **parts}, name)
+    return merge(Experiment, {**content, **by_key, "name": name, "design": design}, name)
 
 
-def _read_arm(name: str, arm: Mapping[str, Any], shared: Mapping[str, Mapping[str, Any]]) -> Arm:
-    given = dict(arm)
+def _read_condition(name: str, condition: Mapping[str, Any], shared: Mapping[str, Mapping[str, Any]]) -> Condition:
+    given = dict(condition)
     own = {part: given.pop(part) for part in _PARTS if part in given}
     changes = {part: {**shared.get(part, {}), **own.get(part, {})} for part in _PARTS if part in shared or part in own}
-    return merge(Arm, {**given, "changes": changes}, f"{name}.arms")
+    return merge(Condition, {**given, "changes": changes}, f"{name}.conditions")
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def required_seeds(sd: float, relevant: float) -> int:
+    """Return the seeds with which a difference of 0 is shown to be smaller than `relevant` in four of five experiments.
+
+    As many are enough to find a difference of `relevant` just as often.
+    """
+    return max(MIN_SEEDS, math.ceil((_NORMAL_QUANTILES * sd / relevant) ** 2))
+
+
+def check_rule(experiment: Experiment) -> None:
+    """Raise ConfigError where an experiment breaks a rule: it could not fail, or its result would mean little."""
+    for problem in problems_of(experiment):
+        raise ConfigError(f"the experiment {experiment.name} {problem}")
+
+
+NO_PILOT = "has no [pilot]; run.py NAME --pilot 3 prints it"
+
+
+def problems_of(experiment: Experiment) -> Iterator[str]:
+    """Yield what is wrong with an experiment, without its name."""
+    primary, pilot, metric = experiment.primary, experiment.pilot, experiment.metric
+    if primary.paper.condition == primary.paper.against:
+        yield f"predicts no sign: both scores of {primary.paper.cell} are {primary.paper.condition:g}"
+    if metric.function is not None:
+        yield f"decides by {metric.key}, which is no score of captions; compare a score of the test split"
+    if experiment.first_seed < FIRST_SEED:
+        yield f"begins with seed {experiment.first_seed}; take fresh ones, from {FIRST_SEED}"
+    if pilot is None:
+        yield NO_PILOT
+    elif experiment.seeds < (needed := required_seeds(pilot.sd, primary.relevant)):
+        yield f"has {experiment.seeds} seeds, with which it may find no effect absent; take {needed}"
+    control = experiment.metrics[experiment.control.metric]
+    if control.chance is None or experiment.control.at_least <= control.chance:
+        yield f"has a control that chance passes; state the chance of {control.key} and ask for more"
+    recipes = {key: condition_recipe(condition) for key, condition in experiment.conditions.items()}
+    for comparison in (primary, *experiment.secondary):
+        pair = comparison.condition, comparison.against
+        first, second = (recipes[key] for key in pair)
+        name = f"{pair[0]} - {pair[1]}"
+        if _settings(first) == _settings(second):
+            yield f"compares a model with itself: {name}"
+        if first.data != second.data:
+            yield f"compares models on different data: {name}"
+        sizes = sorted(count_parameters(recipe) for recipe in (first, second))
+        if sizes[1] > MAX_SIZE_RATIO * sizes[0]:
+            yield f"compares models of {sizes[0]:,} and {sizes[1]:,} parameters: {name}"
+        if count_steps(first) != count_steps(second):
+            yield f"compares trainings of {count_steps(first)} and {count_steps(second)} steps: {name}"
+    if pilot is None:
+        return
+    ratio = pilot.seconds[0] / pilot.seconds[1]
+    slower, faster = (primary.condition, primary.against) if ratio > 1 else (primary.against, primary.condition)
+    ratio = max(ratio, 1 / ratio)
+    if primary.equal_time is None:
+        if ratio > MAX_TIME_RATIO:
+            yield f"trains {slower} {ratio:.2f} times as long as {faster}; name a longer one as equal_time"
+        return
+    longer = recipes[primary.equal_time]
+    if longer.model_overrides != recipes[faster].model_overrides or longer.data != recipes[faster].data:
+        yield f"names {primary.equal_time} as equal_time, which is not {faster} with more steps"
+    steps = count_steps(longer) / count_steps(recipes[faster])
+    if abs(steps / ratio - 1) > MAX_TIME_RATIO - 1:
+        yield f"gives {primary.equal_time} {steps:.2f} times the steps of {faster}; the times are as {ratio:.2f} to 1"
+
+
+def count_parameters(recipe: Recipe) -> int:
+    """Return the number of parameters for a vocabulary of about the size of the data's."""
+    data = recipe.data
+    if isinstance(data, ScenesData):
+        scenes = (make_scene("train", index, 0, data.families) for index in range(300))
+        words = TokenizedCaptions.of([references(scene) for scene in scenes]).counts()
+        sizes = {"vocab_size": len(Vocabulary.from_counts(words, min_count=1)), "feature_dim": FEATURE_DIM}
+    else:
+        sizes = _SIZES[data.kind]
+    with torch.device("meta"):
+        return build_model(recipe.model, {**recipe.model_overrides, **sizes}).parameter_count
+
+
+def _settings(recipe: Recipe) -> dict[str, Any]:
+    return {key: value for key, value in recipe.to_dict().items() if key not in ("name", "summary")}
 
 
 @dataclass(frozen=True)
-class ClaimRun:
-    """The run of an arm and a seed; steps: of its training in all."""
+class ConditionRun:
+    """The run of a condition and a seed; steps: of its training in all."""
 
-    arm: Arm
+    condition: Condition
     seed: int
     recipe: Recipe
     steps: int
@@ -182,53 +369,57 @@ class ClaimRun:
         return ["train", "--config", str(config), "--out", str(self.folder)]
 
 
-def claim_runs(claim: Claim, out: Path, seeds: int, steps: int | None = None) -> Iterator[ClaimRun]:
-    """Yield the runs of a claim in the folder `out`, all arms of one seed before the next seed.
+def experiment_runs(experiment: Experiment, out: Path, seeds: Iterable[int]) -> Iterator[ConditionRun]:
+    """Yield the runs of an experiment in the folder `out`, all conditions of one seed before the next seed."""
+    for seed in seeds:
+        for condition in experiment.conditions.values():
+            recipe = condition_recipe(condition)
+            settings = {key: value for key, value in recipe.to_dict().items() if key != "summary"}
+            folder = out / f"{condition.recipe}-{_digest(settings)[:8]}" / f"seed{seed}"
+            run = RowRun(condition.key, recipe.name, recipe.task, (folder,), {"test": ""}, BEAM_SIZE, "fast")
+            yield ConditionRun(condition, seed, with_seed(recipe, seed, out), count_steps(recipe), run)
 
-    steps: of each run instead of those of the claim; its stages and the decay of their learning rates are shortened in
-    proportion.
+
+def with_seed(recipe: Recipe, seed: int, out: Path) -> Recipe:
+    """Return a recipe whose initialization, training data and, where they are generated, test data a seed draws.
+
+    Stored data are in the folder `out`; the seed takes the place of {seed} in the name of the annotations.
     """
-    for seed in range(seeds):
-        for arm in claim.arms.values():
-            recipe = arm_recipe(arm, steps)
-            folder = out / f"{arm.recipe}-{_digest(recipe)}" / f"seed{seed}"
-            if isinstance(recipe.data, SceneCounts):
-                recipe = recipe.replace(data=recipe.data.replace(cache=out / "scenes"))
-            run = RowRun(arm.key, recipe.name, recipe.task, (folder,), {"test": ""}, BEAM_SIZE, "fast")
-            yield ClaimRun(arm, seed, recipe.with_seed(seed), count_steps(recipe), run)
+    data = recipe.data
+    if isinstance(data, SplitSizes):
+        data = data.replace(seed=seed)
+    else:
+        file = Path(str(data.annotations).format(seed=seed))
+        data = data.replace(annotations=out.absolute() / file, features=out.absolute() / data.features)
+    if isinstance(data, SceneCounts):
+        data = data.replace(cache=out / "scenes")
+    return recipe.with_seed(seed).replace(data=data)
 
 
-def _digest(recipe: Recipe) -> str:
-    """Return eight hex digits of all settings of a recipe, so that a changed recipe is trained anew."""
-    settings = {name: value for name, value in recipe.to_dict().items() if name != "summary"}
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
-
-
-def arm_recipe(arm: Arm, steps: int | None = None) -> Recipe:
-    """Return the recipe of an arm; raise ConfigError for an unknown field or a wrong value."""
-    recipe = get_recipe(arm.recipe)
-    if "fine_tuning" in arm.changes and len(recipe.stages) == 1:
-        first = merge(recipe.stages[0], arm.changes.get("training", {}), "training")
+def condition_recipe(condition: Condition) -> Recipe:
+    """Return the recipe of a condition; raise ConfigError for an unknown field or a wrong value."""
+    recipe = get_recipe(condition.recipe)
+    if "fine_tuning" in condition.changes and len(recipe.stages) == 1:
+        first = merge(recipe.stages[0], condition.changes.get("training", {}), "training")
         recipe = recipe.replace(stages=(recipe.stages[0], first))
-    recipe = recipe.override(arm.changes)
-    if steps is not None:
-        factor = steps / count_steps(recipe)
-        recipe = recipe.replace(stages=tuple(_shorten(stage, factor) for stage in recipe.stages))
-    return recipe
+    return recipe.override(condition.changes)
 
 
 def count_steps(recipe: Recipe) -> int:
-    """Return the steps of all stages of a recipe; raise ConfigError where its data are no generated ones."""
-    if not isinstance(recipe.data, SplitSizes):
-        raise ConfigError(f"{recipe.name} has no generated data, as a claim needs; choose a recipe on scenes")
-    size = recipe.data.train * recipe.data.examples_each
-    return sum(stage.epochs * -(-size // stage.batch_size) for stage in recipe.stages)
+    """Return the steps of all stages of a recipe; raise ConfigError where the number of examples is not known."""
+    if isinstance(recipe.data, SplitSizes):
+        size = recipe.data.train * recipe.data.examples_each
+    elif (drawn := TRAINING_IMAGES.get(Path(recipe.data.annotations).parent.name)) is not None:
+        size = drawn
+    else:
+        raise ConfigError(f"{recipe.name} has data of unknown size; choose generated ones, or those of coco_boxes.py")
+    return sum(steps_of(stage, size) for stage in recipe.stages)
 
 
-def _shorten(stage: TrainingConfig, factor: float) -> TrainingConfig:
-    """Return a stage with `factor` times its epochs, at least one, and as many times the epochs of its decays."""
-    epochs, schedule = max(1, round(stage.epochs * factor)), stage.schedule
-    if isinstance(schedule, StepDecay):
-        decays = tuple(max(1, round(epoch * factor)) for epoch in schedule.decay_after)
-        schedule = schedule.replace(decay_after=decays)
-    return stage.replace(epochs=epochs, schedule=schedule)
+TRAINING_IMAGES = {"coco_boxes": 48_000}
+"""Images that `coco_boxes.py` draws for each seed."""
+
+
+def steps_of(stage: TrainingConfig, size: int) -> int:
+    """Return the steps of a stage on `size` training examples."""
+    return stage.epochs * -(-size // stage.batch_size)

@@ -1,4 +1,4 @@
-"""The numbers of a claim's runs: scores, steps to a score, and functions of captions, weights and gradients."""
+"""The numbers of an experiment's runs: scores, steps to a score, and functions of captions, weights and gradients."""
 
 from __future__ import annotations
 
@@ -6,29 +6,30 @@ import math
 import os
 import platform
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import coco_boxes
 import numpy as np
 import torch
-from claim import BEAM_SIZE, Claim, ClaimRun, Measure
+from experiment import BEAM_SIZE, ConditionRun, Experiment, Metric
 from jaxtyping import Float
 from torch import Tensor
 
-from legenda.attention.distance import DistanceRescale
 from legenda.compute import SearchOptions
 from legenda.evaluation.results import evaluation_path
 from legenda.evaluation.runs import load_captioner_run
-from legenda.io import get_field, read_json, write_json
+from legenda.io import get_field, read_json
 from legenda.metrics.diversity import measure_diversity
 from legenda.models.checkpoint import load_any
 from legenda.tasks.base import Objective
 from legenda.tasks.captioning import Captioning, generate_captions
 from legenda.training.history import read_history
 
-HINT = "run research/claims/run.py NAME to write it again"
+HINT = "run research/experiments/run.py NAME to write it again"
+SECONDS = "seconds.json"
+"""The processor time of a run, in its folder."""
 NUM_IMAGES, NUM_SAMPLES = 100, 5
 """Of `sample_diversity`."""
 NUM_BATCHES, BATCH_SIZE = 60, 32
@@ -39,95 +40,54 @@ def describe_machine() -> str:
     """Return the processor and the number of cores."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.processor() or platform.machine()}, {os.cpu_count()} cores"
+    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    name = fields.get("model name") or platform.processor() or platform.machine()
+    numbers = [f"{key.removeprefix('cpu ')} {fields[key]}" for key in ("cpu family", "model") if key in fields]
+    return ", ".join([name, *numbers, f"{os.cpu_count()} cores", f"torch {torch.__version__}"])
 
 
-def collect(claim: Claim, runs: Iterable[ClaimRun], core_hours: float, steps: int | None = None) -> dict[str, Any]:
+def collect(experiment: Experiment, runs: Iterable[ConditionRun]) -> dict[str, Any]:
     """Return the numbers of the runs that are finished and evaluated.
 
-    arms: by key, with the number of parameters, the steps of the training, and the measures of each seed; null where a
-    score was not reached, or has no value. core_hours: those that training and evaluation took. steps: those of each
-    run where they are not those of the claim.
+    conditions: by key, with the number of parameters, the steps of the training, and for each seed the metrics and the
+    seconds of training and evaluation; null where a score was not reached, or has no value.
     """
-    arms: dict[str, Any] = {}
+    conditions: dict[str, Any] = {}
     for run in runs:
-        if (scores := run.run.scores()) is not None:
-            arm = arms.setdefault(run.arm.key, {"steps": run.steps, "parameters": _parameters(run), "seeds": {}})
-            values = {key: _value(measure, run, scores) for key, measure in claim.measures.items()}
-            arm["seeds"][str(run.seed)] = values
-    return {
-        "claim": claim.name,
-        "date": datetime.now(UTC).date().isoformat(),
-        "machine": describe_machine(),
-        "beam_size": BEAM_SIZE,
-        "core_hours": round(core_hours, 3),
-        "steps": steps,
-        "arms": arms,
-    }
+        if (scores := run.run.scores()) is not None and (run.folder / SECONDS).exists():
+            new = {"steps": run.steps, "parameters": _parameters(run), "seeds": {}}
+            condition = conditions.setdefault(run.condition.key, new)
+            values = {key: _value(metric, run, scores) for key, metric in experiment.metrics.items()}
+            seconds = read_json(run.folder / SECONDS, HINT)
+            condition["seeds"][str(run.seed)] = {**values, "seconds": seconds}
+    return {"machine": describe_machine(), "beam_size": BEAM_SIZE, "conditions": conditions}
 
 
 def read_results(path: Path) -> dict[str, Any]:
     """Return the numbers of a JSON file; raise DataError for another file."""
     content = read_json(path, HINT)
-    for name, kind in (("claim", str), ("arms", dict), ("core_hours", int | float), ("machine", str), ("date", str)):
+    for name, kind in (("experiment", str), ("conditions", dict), ("designs", list), ("machine", str)):
         get_field(content, name, kind, str(path), HINT)
-    for key, arm in content["arms"].items():
-        where = f"the model {key} of {path}"
-        get_field(arm, "parameters", int, where, HINT)
-        get_field(arm, "steps", int, where, HINT)
-        for seed in (seeds := get_field(arm, "seeds", dict, where, HINT)):
-            for measure in get_field(seeds, seed, dict, where, HINT):
-                get_field(seeds[seed], measure, int | float | None, f"seed {seed} of {where}", HINT)
+    for key, condition in content["conditions"].items():
+        where = f"the condition {key} of {path}"
+        get_field(condition, "parameters", int, where, HINT)
+        get_field(condition, "steps", int, where, HINT)
+        get_field(condition, "seeds", dict, where, HINT)
     return content
 
 
-CORE_HOURS = "core_hours.json"
-
-
-class CoreHours:
-    """The core-hours of a claim, those of earlier calls included, in a file of the folder of its runs.
-
-    The file also holds those of the folder's other claims. Raise DataError for a damaged file.
-    """
-
-    def __init__(self, folder: Path, claim: str) -> None:
-        self._path, self._claim, self._seconds = folder / CORE_HOURS, claim, _seconds_of_processes()
-        self._read()
-
-    def count(self) -> float:
-        """Add the time of the processes that have ended since the last call; return the sum."""
-        known, seconds = self._read(), _seconds_of_processes()
-        known[self._claim] += (seconds - self._seconds) / 3600
-        write_json(self._path, known)
-        self._seconds = seconds
-        return known[self._claim]
-
-    def _read(self) -> dict[str, float]:
-        hint = "delete it to count from 0"
-        known = read_json(self._path, hint) if self._path.exists() else {}
-        new = isinstance(known, dict) and self._claim not in known
-        before = 0.0 if new else get_field(known, self._claim, int | float, str(self._path), hint)
-        return {**known, self._claim: before}
-
-
-def _seconds_of_processes() -> float:
-    """Return the processor time, in seconds, of all processes that this one started and that ended."""
-    return sum(os.times()[2:4])
-
-
-def _parameters(run: ClaimRun) -> int:
+def _parameters(run: ConditionRun) -> int:
     return load_any(run.folder).parameter_count
 
 
-def _value(measure: Measure, run: ClaimRun, scores: Mapping[str, float | None]) -> float | None:
-    if measure.metric is not None:
-        value = METRICS[measure.metric](run)
-    elif measure.reaches is not None:
-        value = steps_to_reach(read_history(run.folder), measure.name, measure.reaches)
+def _value(metric: Metric, run: ConditionRun, scores: Mapping[str, float | None]) -> float | None:
+    if metric.function is not None:
+        value = FUNCTIONS[metric.function](run)
+    elif metric.reaches is not None:
+        value = steps_to_reach(read_history(run.folder), metric.name, metric.reaches)
     else:
         where = f"the test scores in {run.folder}"
-        value = get_field(scores, measure.name, int | float | None, where, "delete the folder to train it again")
+        value = get_field(scores, metric.name, int | float | None, where, "delete the folder to train it again")
     return None if value is None or not math.isfinite(value) else round(value, 5)
 
 
@@ -144,24 +104,24 @@ def steps_to_reach(history: Iterable[Mapping[str, Any]], score: str, threshold: 
     return first
 
 
-def _captions(run: ClaimRun) -> list[list[str]]:
+def _captions(run: ConditionRun) -> list[list[str]]:
     """Return the words of the test captions."""
     captions = read_json(evaluation_path(run.folder, "test"), "evaluate the run again")["captions"]
     return [caption.split() for caption in captions.values()]
 
 
-def mean_length(run: ClaimRun) -> float:
+def mean_length(run: ConditionRun) -> float:
     """Return the words of a test caption on average."""
     return fmean(map(len, _captions(run)))
 
 
-def distinct_captions(run: ClaimRun) -> float:
+def distinct_captions(run: ConditionRun) -> float:
     """Return the number of different test captions for each test image."""
     captions = _captions(run)
     return len({tuple(words) for words in captions}) / len(captions)
 
 
-def sample_diversity(run: ClaimRun) -> float:
+def sample_diversity(run: ConditionRun) -> float:
     """Return the self-CIDEr of NUM_SAMPLES sampled captions of each of the first NUM_IMAGES test images."""
     model, split = load_captioner_run(run.folder).model, run.recipe.data.split("test")
     indices = np.arange(min(NUM_IMAGES, len(split)))
@@ -173,17 +133,7 @@ def sample_diversity(run: ClaimRun) -> float:
     return measure_diversity(samples).self_cider
 
 
-def near_heads(run: ClaimRun) -> float | None:
-    """Return the share of the encoder's heads whose factor falls with distance: w < 0 in Eq. 7 of MD-SAN.
-
-    None for a model without distances.
-    """
-    modules = load_any(run.folder).modules()
-    weights = [module.weight.detach() for module in modules if isinstance(module, DistanceRescale)]
-    return float((torch.cat(weights) < 0).float().mean()) if weights else None
-
-
-def gradient_noise(run: ClaimRun) -> float | None:
+def gradient_noise(run: ConditionRun) -> float | None:
     """Return the variance of the gradient of the second stage, divided by the squared norm of its mean.
 
     Of the model with which that stage began, over NUM_BATCHES random batches of BATCH_SIZE training images, each with
@@ -226,11 +176,25 @@ def _gradient(objective: Objective, indices: np.ndarray, generator: torch.Genera
     return torch.cat([part.flatten() for part in parts])
 
 
-METRICS: Mapping[str, Callable[[ClaimRun], float | None]] = {
+def hallucination(run: ConditionRun) -> float:
+    """Return CHAIR-i of the test captions of COCO's boxes."""
+    captions = read_json(evaluation_path(run.folder, "test"), HINT)["captions"]
+    return coco_boxes.hallucination(captions, Path(run.recipe.data.annotations).parent)
+
+
+def relation_f1(run: ConditionRun) -> float:
+    """Return the mean F1 score of the relations that the test captions of COCO's boxes state."""
+    captions = read_json(evaluation_path(run.folder, "test"), HINT)["captions"]
+    split = run.recipe.data.split("test")
+    return coco_boxes.relation_f1(captions, dict(zip(split.ids, split.references, strict=True)))
+
+
+FUNCTIONS: Mapping[str, Callable[[ConditionRun], float | None]] = {
     "mean_length": mean_length,
     "distinct_captions": distinct_captions,
     "sample_diversity": sample_diversity,
-    "near_heads": near_heads,
     "gradient_noise": gradient_noise,
+    "hallucination": hallucination,
+    "relation_f1": relation_f1,
 }
 """Functions from a run to a number, by name."""

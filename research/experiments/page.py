@@ -1,286 +1,392 @@
-"""The page of a claim, made from its JSON file alone: the verdict, Markdown and a figure.
+"""The pages of experiments, made from their numbers alone: one for each, all in one table, and "Which attention?".
 
-The verdict follows from the 95 % interval of the paired differences. The figure has, for each compared measure, a panel
-with every seed, the mean and its interval; a circle is hollow where the score was not reached.
+Beside them, SVG figures: of each experiment every seed, and of all primary comparisons one forest plot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from statistics import fmean
-from typing import Any, Literal
+from statistics import fmean, stdev
+from typing import Any
 
-from claim import Claim, Comparison, Measure, get_claim
+from analysis import Effect, Verdict, decide, holm, paired_effect
+from experiment import FOLDER, Comparison, Experiment, Metric, get_experiment, list_experiments
 from measures import HINT, read_results
-from scipy.stats import ttest_1samp
 
-from legenda.errors import DataError
 from legenda.io import verified, write_text
 
-Verdict = Literal["confirmed", "not confirmed", "refuted", "no verdict"]
-MIN_SEEDS = 5
-_WIDTH, _LABELS, _ROW, _HEAD, _FOOT = 760, 230, 26, 40, 34
-_DOT, _MEAN, _CHANCE = "#4477aa", "#222222", "#bb5566"
-_EXACT = "{}"
-_BOUNDS = {(False, False): _EXACT, (False, True): "≤ {}", (True, False): "≥ {}", (True, True): "{} (neither)"}
-"""How a difference is written where the first or the second of two models did not reach a score."""
+RESULTS = FOLDER / "results"
+WHICH = FOLDER.parent / "which-attention.md"
+_WIDTH, _LABELS, _ROW, _HEAD, _FOOT = 760, 250, 26, 40, 34
+_STYLE = (
+    "<style>text{fill:#222}.axis{stroke:#999}.mark{stroke:#222;stroke-width:2}.dot{fill:#4477aa;fill-opacity:.6}"
+    ".open{fill:none;stroke:#4477aa}.chance{stroke:#bb5566;stroke-dasharray:4 3}.bound{fill:#e6e6e6}.back{fill:#fff}"
+    "@media(prefers-color-scheme:dark){text{fill:#ddd}.axis{stroke:#777}.mark{stroke:#eee}.dot{fill:#77aadd}"
+    ".open{stroke:#77aadd}.bound{fill:#333}.back{fill:#111}}</style>"
+)
+USE: Mapping[Verdict, str] = {
+    "supported": "use it",
+    "contradicted": "leave it out",
+    "no relevant effect": "makes no relevant difference",
+    "inconclusive": "not known",
+}
 
 
 @dataclass(frozen=True)
-class Interval:
-    """The mean of some numbers, and the 95 % interval of the mean; None where one number has none."""
+class Result:
+    """An experiment with its numbers; p, the primary effect and its verdict follow from them.
 
-    mean: float
-    low: float | None
-    high: float | None
-
-
-def paired_interval(differences: Sequence[float]) -> Interval:
-    """Return mean and t interval of the differences of the same seeds; equal differences have an interval of no width.
-
-    Raise ValueError for no differences.
-    """
-    if not differences:
-        raise ValueError("there are no differences")
-    mean = fmean(differences)
-    if len(differences) == 1:
-        return Interval(mean, None, None)
-    if max(differences) == min(differences):
-        return Interval(mean, mean, mean)
-    bounds = ttest_1samp(differences, 0.0).confidence_interval(0.95)
-    return Interval(mean, float(bounds.low), float(bounds.high))
-
-
-def decide(interval: Interval, seeds: int, predicted: Literal["higher", "lower"]) -> Verdict:
-    """Return the verdict on a predicted sign.
-
-    confirmed: the whole interval is on the predicted side of 0; refuted: it is on the other side; not confirmed: 0 is
-    within it; no verdict: there are fewer than MIN_SEEDS seeds.
-    """
-    if seeds < MIN_SEEDS or interval.low is None or interval.high is None:
-        return "no verdict"
-    low, high = (interval.low, interval.high) if predicted == "higher" else (-interval.high, -interval.low)
-    return "confirmed" if low > 0 else "refuted" if high < 0 else "not confirmed"
-
-
-def overall_verdict(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return the verdict on a claim of several comparisons.
-
-    Without a verdict on one there is none; one that is refuted refutes the claim; all must be confirmed to confirm it.
-    """
-    given = set(verdicts)
-    order: tuple[Verdict, ...] = ("no verdict", "refuted", "not confirmed", "confirmed")
-    return next(verdict for verdict in order if verdict in given)
-
-
-@dataclass(frozen=True)
-class Compared:
-    """A comparison with the differences of each seed, their interval and the verdict.
-
-    bounds: for each seed, how the page writes the difference; other than "{}" where a score was not reached.
+    effect: None with fewer than two seeds. adjusted_p: by Holm, over the primary comparisons of all experiments.
+    verdict: None until all seeds are there.
     """
 
-    comparison: Comparison
-    differences: Mapping[str, float]
-    bounds: Mapping[str, str]
-    interval: Interval | None
-    verdict: Verdict
+    experiment: Experiment
+    numbers: Mapping[str, Any]
+    effect: Effect | None
+    adjusted_p: float
+    control: float | None
+    verdict: Verdict | None
+
+    @property
+    def conditions(self) -> Mapping[str, Any]:
+        """The numbers of the conditions by their keys."""
+        return self.numbers["conditions"]
 
 
-def write_page(path: Path) -> Path:
-    """Write the page of a JSON file and its figure next to it, under the same name; return the path of the page.
-
-    Raise DataError for a file that does not hold the numbers of a claim, ConfigError for models that it does not have.
-    """
-    results = read_results(path)
-    claim = get_claim(results["claim"])
-    claim.check_arms(results["arms"])
-    page, figure = path.with_suffix(".md"), path.with_suffix(".svg")
-    drawn = verified(lambda: draw_figure(claim, results["arms"]), path, HINT)
-    text = verified(lambda: "\n".join(_lines(claim, results, compare_arms(claim, results), figure.name)), path, HINT)
-    write_text(figure, drawn)
-    write_text(page, f"{text}\n")
-    return page
+def differences(experiment: Experiment, conditions: Mapping[str, Any], comparison: Comparison) -> dict[str, float]:
+    """Return the difference of each seed that both conditions have."""
+    metric = experiment.metrics[comparison.metric]
+    first, second = (conditions.get(key, {"seeds": {}}) for key in (comparison.condition, comparison.against))
+    shared = [seed for seed in first["seeds"] if seed in second["seeds"]]
+    pairs = {seed: (value_of(first, seed, metric), value_of(second, seed, metric)) for seed in shared}
+    return {seed: a - b for seed, (a, b) in pairs.items() if a is not None and b is not None}
 
 
-def compare_arms(claim: Claim, results: Mapping[str, Any]) -> list[Compared]:
-    """Return every comparison with its verdict; without a number of every seed there is no verdict."""
-    return [_compare(comparison, claim.measures[comparison.measure], results) for comparison in claim.comparisons]
-
-
-def value_of(arm: Mapping[str, Any], seed: str, measure: Measure) -> float | None:
-    """Return the value of a seed; of a score that was not reached, the steps of the whole training, which it exceeds.
-
-    Raise DataError where the results lack the measure.
-    """
-    if measure.key not in arm["seeds"][seed]:
-        raise DataError(f"the results lack the measure {measure.key!r}; run it again")
-    value = arm["seeds"][seed][measure.key]
-    return float(arm["steps"]) if value is None and measure.reaches is not None else value
-
-
-def _compare(comparison: Comparison, measure: Measure, results: Mapping[str, Any]) -> Compared:
-    arms, against = results["arms"], comparison.against
-    first = arms.get(comparison.arm, {"seeds": {}})
-    second = arms.get(against, {"seeds": {}}) if isinstance(against, str) else None
-    seeds = [seed for seed in first["seeds"] if second is None or seed in second["seeds"]]
-    differences, bounds = {}, {}
-    for seed in seeds:
-        a = value_of(first, seed, measure)
-        b = float(against) if second is None else value_of(second, seed, measure)
-        if a is not None and b is not None:
-            differences[seed] = a - b
-            bounds[seed] = _BOUNDS[_is_missing(first, seed, measure), _is_missing(second, seed, measure)]
-    interval = paired_interval(list(differences.values())) if differences else None
-    verdict: Verdict = "no verdict"  # as where a seed has no value, because it is infinite
-    if interval is not None and len(differences) == len(seeds):
-        verdict = decide(interval, len(differences), comparison.predicted)
-    return Compared(comparison, differences, bounds, interval, verdict)
-
-
-def _is_missing(arm: Mapping[str, Any] | None, seed: str, measure: Measure) -> bool:
-    """Return whether a seed of an arm has no value; not for the number that takes the place of an arm."""
-    return arm is not None and arm["seeds"][seed][measure.key] is None
-
-
-def _lines(claim: Claim, results: Mapping[str, Any], compared: Sequence[Compared], figure: str) -> Iterable[str]:
-    arms = {key: arm for key, arm in claim.arms.items() if key in results["arms"]}
-    measured = {key: results["arms"][key] for key in arms}
-    yield f"# {claim.title}\n"
-    yield f"{claim.question} {claim.source}.\n"
-    yield f"**{_sentence([part.verdict for part in compared])}**\n"
-    yield "## Paired differences\n"
-    yield from _difference_table(claim, compared)
-    yield from _censored(claim, compared)
-    yield f"\n![Every seed, and the mean with its 95 % interval]({figure})\n"
-    yield from (f"{note}\n" for note in claim.notes)
-    yield "## Dataset\n"
-    yield f"{claim.dataset}\n"
-    yield "## Models\n"
-    yield "| | model | recipe | parameters | steps | seeds |\n|---|---|---|---|---|---|"
-    for key, arm in arms.items():
-        numbers = (f"{measured[key]['parameters']:,}", f"{measured[key]['steps']:,}", str(len(measured[key]["seeds"])))
-        yield _row(f"`{key}`", arm.label, f"`{arm.recipe}`", *numbers)
-    yield "\n## Every seed\n"
-    yield from _seed_table(claim, measured)
-    seeds = max((len(arm["seeds"]) for arm in measured.values()), default=0)
-    steps = f" --steps {results['steps']}" if results.get("steps") else ""
-    arms_option = f" --arms {' '.join(arms)}" if 0 < len(arms) < len(claim.arms) else ""
-    yield f"\n```bash\npython research/claims/run.py {claim.name}{arms_option} --seeds {max(seeds, 1)}{steps}\n```\n"
-    yield (
-        f"{results['core_hours']:.1f} core-hours of training and evaluation ({results['machine']}; one thread a run, "
-        f"{results['date']}). Scores are those of the test split; captions and translations are by beam search, beam "
-        f"{results['beam_size']}. Whatever is not named here is equal for all models. A seed is that of initialization "
-        "and of the choice and order of examples and captions. Intervals are Student's t intervals of the mean of the "
-        "paired differences, not corrected for their number."
-    )
-
-
-def _sentence(verdicts: Sequence[Verdict]) -> str:
-    """Return the verdict on the claim in one sentence."""
-    verdict = overall_verdict(verdicts)
-    if verdict == "no verdict":
-        return f"No verdict: it takes all models with at least {MIN_SEEDS} seeds, each with a value."
-    counts = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in dict.fromkeys(sorted(verdicts)))
-    start = f"{verdict.capitalize()} on this dataset at this budget"
-    return f"{start}: of the 95 % intervals of {len(verdicts)} differences, {counts}."
-
-
-def _difference_table(claim: Claim, compared: Sequence[Compared]) -> Iterable[str]:
-    yield "| difference | of | predicted | by seed | mean | 95 % interval | verdict |\n|---|---|---|---|---|---|---|"
-    for part in compared:
-        comparison, interval = part.comparison, part.interval
-        measure = claim.measures[comparison.measure]
-        against = f"`{comparison.against}`" if isinstance(comparison.against, str) else f"{comparison.against:g}"
-        bounds = "–"
-        if interval is not None and interval.low is not None and interval.high is not None:
-            bounds = f"{_number(interval.low, measure)} to {_number(interval.high, measure)}"
-        yield _row(
-            f"`{comparison.arm}` − {against}",
-            measure.label,
-            "above 0" if comparison.predicted == "higher" else "below 0",
-            ", ".join(part.bounds[seed].format(_number(d, measure)) for seed, d in part.differences.items()) or "–",
-            "–" if interval is None else _number(interval.mean, measure),
-            bounds,
-            part.verdict,
-        )
-
-
-def _censored(claim: Claim, compared: Sequence[Compared]) -> Iterable[str]:
-    """Return a paragraph about the seeds that did not reach a score, and the verdicts that depend on them."""
-    bounded = [part for part in compared if any(bound != _EXACT for bound in part.bounds.values())]
-    if not bounded:
-        return
-    yield (
-        "\n≤ and ≥: one of the two models did not reach the score and counts with its whole training, so that the "
-        "difference is a bound; “neither”: both did not, and the difference counts as 0. "
-        "Their circles are hollow."
-    )
-    if undecided := [part for part in bounded if all(bound != _EXACT for bound in part.bounds.values())]:
-        counts = f"{len(undecided)} of the {len(compared)} comparisons"
-        yield f"\nNo seed has an exact difference in {counts}; these show nothing."
-    for part in bounded:
-        if part in undecided:
-            continue
-        exact = [value for seed, value in part.differences.items() if part.bounds[seed] == _EXACT]
-        alone = decide(paired_interval(exact), len(exact), part.comparison.predicted)
-        if alone != part.verdict:
-            name = f"`{part.comparison.arm}` − `{part.comparison.against}`"
-            label = claim.measures[part.comparison.measure].label
-            yield f"\nWithout these seeds {len(exact)} are left, and the verdict on {name} ({label}): {alone}."
-
-
-def _seed_table(claim: Claim, arms: Mapping[str, Any]) -> Iterable[str]:
-    measures = claim.measures.values()
-    yield _row("", "seed", *(measure.label for measure in measures))
-    yield "|---" * (len(claim.measures) + 2) + "|"
-    if any(measure.chance is not None for measure in measures):
-        chances = (measure.chance for measure in measures)
-        yield _row("by chance", "", *("" if chance is None else f"{chance:.3g}" for chance in chances))
-    for key, arm in arms.items():
-        for seed, values in arm["seeds"].items():
-            yield _row(f"`{key}`", seed, *(_cell(values.get(m.key), m, arm["steps"]) for m in measures))
-
-
-def _cell(value: float | None, measure: Measure, steps: int) -> str:
+def value_of(condition: Mapping[str, Any], seed: str, metric: Metric) -> float | None:
+    """Return the value of a seed; of a score that was not reached, the steps of the whole training."""
+    value = condition["seeds"][seed][metric.key]
     if value is None:
-        return f"over {steps:,}" if measure.reaches is not None else "–"
-    return _number(value, measure)
+        return float(condition["steps"]) if metric.reaches is not None else None
+    return float(value) if metric.learned is None else float(value >= metric.learned)
 
 
-def _number(value: float, measure: Measure) -> str:
-    return f"{value:,.0f}" if measure.reaches is not None else f"{value:.3g}" if abs(value) >= 10 else f"{value:.3f}"
+def read_all(folder: Path) -> dict[str, Result]:
+    """Return the results of all experiments that have numbers in a folder, with verdicts where they are complete."""
+    names = [name for name in list_experiments() if (folder / f"{name}.json").exists()]
+    numbers = {name: read_results(folder / f"{name}.json") for name in names}
+    effects: dict[str, Effect | None] = {}
+    for name in names:
+        experiment = get_experiment(name)
+        values = list(differences(experiment, numbers[name]["conditions"], experiment.primary).values())
+        effects[name] = paired_effect(values) if len(values) > 1 else None
+    complete = {n: e for n, e in effects.items() if e and len(e.differences) >= get_experiment(n).seeds}
+    adjusted = holm({name: effect.p for name, effect in complete.items()}, len(list_experiments()))
+    return {name: _result(get_experiment(name), numbers[name], effects[name], adjusted.get(name)) for name in names}
 
 
-def _row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
+def _result(experiment: Experiment, numbers: Mapping[str, Any], effect: Effect | None, p: float | None) -> Result:
+    baseline = numbers["conditions"].get(experiment.primary.against, {"seeds": {}})
+    metric = experiment.metrics[experiment.control.metric]
+    values = [v for seed in baseline["seeds"] if (v := value_of(baseline, seed, metric)) is not None]
+    control = fmean(values) if values else None
+    verdict = None
+    if effect is not None and p is not None and control is not None:
+        passed = control >= experiment.control.at_least
+        relevant = experiment.primary.relevant
+        verdict = decide(effect, p, experiment.predicted, relevant, control_passed=passed)
+    return Result(experiment, numbers, effect, 1.0 if p is None else p, control, verdict)
 
 
-def draw_figure(claim: Claim, arms: Mapping[str, Any]) -> str:
-    """Return the figure. arms: as the JSON file holds them."""
-    used = dict.fromkeys(comparison.measure for comparison in claim.comparisons)
-    panels = [claim.measures[key] for key in used]
-    rows = [(claim.arms[key].label, arms[key]) for key in claim.arms if key in arms]
-    height = _HEAD + _ROW * len(rows) + _FOOT
-    parts = [part for index, panel in enumerate(panels) for part in _panel(panel, rows, index * height)]
-    total = max(height * len(panels), 1)
+def core_hours(results: Iterable[Result]) -> float:
+    """Return the processor time of all runs that have numbers."""
+    seconds = [
+        value
+        for result in results
+        for condition in result.conditions.values()
+        for seed in condition["seeds"].values()
+        for value in (seed["seconds"].get("train", 0), seed["seconds"].get("evaluate", 0))
+    ]
+    return sum(seconds) / 3600
+
+
+def write_pages(folder: Path = RESULTS) -> list[Path]:
+    """Write the pages and figures of all results in a folder; "Which attention?" only for the published ones."""
+    results = verified(lambda: read_all(folder), folder, HINT)
+    pages = {}
+    for name, result in results.items():
+        pages[folder / f"{name}.md"] = "\n".join(_experiment_page(result)) + "\n"
+        pages[folder / f"{name}.svg"] = draw_seeds(result)
+    pages[folder / "README.md"] = "\n".join(_table_page(results)) + "\n"
+    pages[folder / "forest.svg"] = draw_forest(list(results.values()))
+    if folder.resolve() == RESULTS.resolve():
+        pages[WHICH] = "\n".join(_which_page(results)) + "\n"
+    for path, text in pages.items():
+        write_text(path, text)
+    return list(pages)
+
+
+def _experiment_page(result: Result) -> Iterator[str]:
+    experiment, primary, numbers = result.experiment, result.experiment.primary, result.numbers
+    effect, metric = result.effect, result.experiment.metric
+    yield f"# {experiment.title}\n\n{experiment.question}\n\n**{_verdict_sentence(result)}**\n"
+    yield "## The primary comparison\n"
+    paper = primary.paper
+    sign = "above 0" if experiment.predicted > 0 else "below 0"
+    yield (
+        f"`{primary.condition}` − `{primary.against}`, {metric.label}. {paper.cell}: {paper.condition:g} against "
+        f"{paper.against:g}, so the difference should be {sign}. The smallest difference of interest is "
+        f"{_number(primary.relevant, metric)}.\n"
+    )
+    yield "| comparison | seeds | mean difference | 95 % interval | 90 % interval | p (sign flips) | p (Holm) |"
+    yield "|---|---|---|---|---|---|---|"
+    yield _effect_row("at equal steps", effect, metric, result.adjusted_p)
+    if (timed := _equal_time(experiment)) is None:
+        yield "| at equal time | | the same: training times differ by less than 5 % | | | | |"
+    else:
+        other = experiment.metrics[timed.metric]
+        name = "at equal time" if other is metric else f"at equal time, {other.label}"
+        yield f"{_effect_row(name, _effect(result, timed), other)} |"
+    control = experiment.metrics[experiment.control.metric]
+    passed = "not measured" if result.control is None else _number(result.control, control)
+    yield (
+        f"\nControl: {control.label} of the baseline must be at least {_number(experiment.control.at_least, control)} "
+        f"on average (by chance {control.chance:.3g}); it is {passed}."
+    )
+    if ratio := time_ratio(result):
+        yield f"`{primary.condition}` trains {ratio:.2f} times as long as `{primary.against}`."
+    yield f"\n![Every seed, and the mean with its 95 % interval]({experiment.name}.svg)\n"
+    yield from (f"{note}\n" for note in experiment.notes)
+    if experiment.secondary:
+        yield "## Other comparisons\n\nNot corrected for their number, and without a verdict.\n"
+        yield "| difference | of | seeds | mean | 95 % interval | 90 % interval | p (sign flips) |"
+        yield "|---|---|---|---|---|---|---|"
+        for part in experiment.secondary:
+            other = experiment.metrics[part.metric]
+            row = _effect_row(f"`{part.condition}` − `{part.against}` | {other.label}", _effect(result, part), other)
+            yield row
+    yield f"\n## Dataset\n\n{experiment.dataset.strip()}\n\n## Conditions\n"
+    yield "| | model | recipe | parameters | steps | seeds | seconds of training |\n|---|---|---|---|---|---|---|"
+    for key, condition in experiment.conditions.items():
+        if (measured := result.conditions.get(key)) is not None:
+            seconds = [seed["seconds"]["train"] for seed in measured["seeds"].values() if _is_timed(seed)]
+            time = f"{fmean(seconds):.1f}" if seconds else "–"
+            sizes = f"{measured['parameters']:,} | {measured['steps']:,} | {len(measured['seeds'])} | {time}"
+            yield f"| `{key}` | {condition.label} | `{condition.recipe}` | {sizes} |"
+    yield "\n## Scores\n\nMeans and standard deviations over seeds; the JSON file has each seed.\n"
+    yield from _score_table(result)
+    yield "\n## Design\n"
+    pilot = experiment.pilot
+    if pilot is not None:
+        yield (
+            f"{experiment.seeds} seeds from {experiment.first_seed}; the standard deviation of {pilot.seeds} pilot "
+            f"differences, with seeds below 100, was {_number(pilot.sd, metric)}."
+        )
+    for design in numbers["designs"]:
+        yield f"Design `{design['design']}`, first run on {design['date']}."
+    for change in experiment.changes:
+        yield f"\nChanged on {change.date}, after `{change.design}`: {change.what} Why: {change.why}"
+    yield (
+        f"\n{core_hours([result]):.2f} core-hours of training and evaluation, one thread ({numbers['machine']}). "
+        "Scores are those of the test split, captions and translations by beam search with "
+        f"{numbers['beam_size']} beams.\n"
+    )
+    yield f"```bash\npython research/experiments/run.py {experiment.name}\n```"
+
+
+def _verdict_sentence(result: Result) -> str:
+    done = len(result.effect.differences) if result.effect else 0
+    if result.verdict is None:
+        return f"No verdict yet: {done} of {result.experiment.seeds} seeds are there."
+    failed = result.control is not None and result.control < result.experiment.control.at_least
+    reason = " (the baseline fails the control)" if failed else ""
+    return f"{result.verdict.capitalize()} on this data set at this budget{reason}."
+
+
+def _equal_time(experiment: Experiment) -> Comparison | None:
+    """Return the primary comparison with the longer training in the place of the faster model; None without one."""
+    primary, longer = experiment.primary, experiment.primary.equal_time
+    if longer is None:
+        return None
+    condition, against = experiment.conditions[longer], experiment.conditions[primary.against]
+    replaces_baseline = condition.changes.get("model") == against.changes.get("model")
+    replaces_baseline = replaces_baseline and condition.recipe == against.recipe
+    pair = (primary.condition, longer) if replaces_baseline else (longer, primary.against)
+    return Comparison(condition=pair[0], against=pair[1], metric=primary.equal_time_metric or primary.metric)
+
+
+def _effect(result: Result, comparison: Comparison) -> Effect | None:
+    values = list(differences(result.experiment, result.conditions, comparison).values())
+    return paired_effect(values) if len(values) > 1 else None
+
+
+def _effect_row(name: str, effect: Effect | None, metric: Metric, adjusted_p: float | None = None) -> str:
+    adjusted = "" if adjusted_p is None else f" {adjusted_p:.2g} |"
+    if effect is None:
+        return f"| {name} | – | – | – | – | – |{' – |' if adjusted else ''}"
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {total}" font-family="sans-serif" '
-        f'font-size="13">\n<rect width="{_WIDTH}" height="{total}" fill="white"/>\n' + "\n".join(parts) + "\n</svg>\n"
+        f"| {name} | {len(effect.differences)} | {_number(effect.mean, metric)} | {_bounds(effect.interval, metric)} | "
+        f"{_bounds(effect.inner, metric)} | {effect.p:.2g} |{adjusted}"
     )
 
 
-def _panel(measure: Measure, rows: Sequence[tuple[str, Any]], top: float) -> Iterable[str]:
-    data = [(label, _values(measure, arm)) for label, arm in rows]
-    intervals = [paired_interval([value for value, _ in values]) if values else None for _, values in data]
-    marks = [value for _, values in data for value, _ in values]
-    marks += [
-        bound for interval in intervals if interval for bound in (interval.low, interval.high) if bound is not None
+def _bounds(interval: tuple[float, float], metric: Metric) -> str:
+    return f"{_number(interval[0], metric)} to {_number(interval[1], metric)}"
+
+
+def _number(value: float, metric: Metric) -> str:
+    return f"{value:,.0f}" if metric.reaches is not None else f"{value:.3g}" if abs(value) >= 10 else f"{value:.3f}"
+
+
+def _is_timed(seed: Mapping[str, Any]) -> bool:
+    return "train" in seed["seconds"] and not seed["seconds"].get("resumed")
+
+
+def time_ratio(result: Result) -> float | None:
+    """Return the training time of the primary condition, in that of its baseline; None where it is not known."""
+    times = []
+    for key in (result.experiment.primary.condition, result.experiment.primary.against):
+        seeds = result.conditions.get(key, {"seeds": {}})["seeds"].values()
+        times.append([seed["seconds"]["train"] for seed in seeds if _is_timed(seed)])
+    return fmean(times[0]) / fmean(times[1]) if all(times) else None
+
+
+def _score_table(result: Result) -> Iterator[str]:
+    metrics = result.experiment.metrics.values()
+    yield f"| | {' | '.join(metric.label for metric in metrics)} |\n|---|{'---|' * len(metrics)}"
+    if any(metric.chance is not None for metric in metrics):
+        yield f"| by chance | {' | '.join('' if m.chance is None else f'{m.chance:.3g}' for m in metrics)} |"
+    for key in result.experiment.conditions:
+        if (condition := result.conditions.get(key)) is not None:
+            yield f"| `{key}` | {' | '.join(_cell(condition, metric) for metric in metrics)} |"
+
+
+def _cell(condition: Mapping[str, Any], metric: Metric) -> str:
+    values = [v for seed in condition["seeds"] if (v := value_of(condition, seed, metric)) is not None]
+    if not values:
+        return "–"
+    if metric.learned is not None:
+        return f"{sum(values):.0f} of {len(values)}"
+    spread = f" ± {_number(stdev(values), metric)}" if len(values) > 1 else ""
+    missed = sum(condition["seeds"][seed][metric.key] is None for seed in condition["seeds"])
+    return f"{_number(fmean(values), metric)}{spread}" + (f" ({missed} not reached)" if missed else "")
+
+
+def _table_page(results: Mapping[str, Result]) -> Iterator[str]:
+    yield "# Experiments on what the papers say\n"
+    yield "[The rule](../README.md) was fixed before the runs. p values are Holm's, over the primary comparisons of all"
+    yield f"{len(list_experiments())} experiments in this folder; those that have not run yet count as p = 1.\n"
+    yield "![Effects with 95 % intervals, in units of the smallest difference of interest](forest.svg)\n"
+    yield "| experiment | paper | seeds | difference (95 % interval) | p (Holm) | verdict | before | core-hours |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for name in list_experiments():
+        experiment = get_experiment(name)
+        paper = experiment.primary.paper.cell
+        if (result := results.get(name)) is None or result.effect is None:
+            seeds = f"0 of {experiment.seeds}"
+            yield f"| {experiment.title} (`{name}`) | {paper} | {seeds} | – | – | not run | {experiment.earlier} | – |"
+            continue
+        metric, effect = experiment.metric, result.effect
+        verdict = result.verdict or "no verdict yet"
+        yield (
+            f"| [{experiment.title}]({name}.md) | {paper} | {len(effect.differences)} of {experiment.seeds} | "
+            f"{metric.label}: {_number(effect.mean, metric)} ({_bounds(effect.interval, metric)}) | "
+            f"{result.adjusted_p:.2g} | {verdict} | {experiment.earlier} | {core_hours([result]):.2f} |"
+        )
+    yield f"\n{core_hours(results.values()):.2f} core-hours in all; a run of two experiments counts twice."
+    machines = sorted({result.numbers["machine"] for result in results.values()})
+    yield f"Machine: {'; '.join(machines)}." if machines else ""
+
+
+def _which_page(results: Mapping[str, Result]) -> Iterator[str]:
+    rows = [r for r in results.values() if r.verdict is not None]
+    yield "# Which attention?\n"
+    yield (
+        "What the attentions of the papers change, measured with equal parameters and equal steps by "
+        "[one rule](experiments/README.md). Each row is an experiment that could have gone the other way, on the data "
+        "that it names; small models, and drawn scenes unless the row says photographs. Nothing here is a score of the "
+        "papers' full sizes.\n"
+    )
+    yield "![Effects with 95 % intervals](experiments/results/forest.svg)\n"
+    yield "One unit is the smallest difference of interest; to the right is what the paper says.\n"
+    yield "| need | attention | effect (95 % interval) | verdict | so | training time |\n|---|---|---|---|---|---|"
+    for result in sorted(rows, key=lambda r: r.experiment.need):
+        experiment, effect, metric = result.experiment, result.effect, result.experiment.metric
+        assert effect is not None
+        ratio = time_ratio(result)
+        yield (
+            f"| {experiment.need} | {experiment.attention} | {metric.label}: {_number(effect.mean, metric)} "
+            f"({_bounds(effect.interval, metric)}), {len(effect.differences)} seeds | "
+            f"[{result.verdict}](experiments/results/{experiment.name}.md) | {USE[result.verdict]} | "
+            f"{'–' if ratio is None else f'x {ratio:.2f}'} |"
+        )
+    waiting = [get_experiment(name) for name in list_experiments() if name not in {r.experiment.name for r in rows}]
+    if waiting:
+        yield "\nNot decided yet, because their runs are not complete: "
+        yield "; ".join(f"{experiment.need} ({experiment.attention})" for experiment in waiting) + "."
+    yield (
+        f"\n{core_hours(results.values()):.1f} core-hours; models of a comparison have equal numbers of parameters "
+        "within 2 %, so memory differs by what attention keeps: [times and memory at the papers' sizes]"
+        "(results/speed.md). [All numbers](experiments/results/README.md), the verdicts of earlier pages beside them.\n"
+    )
+    yield "```bash\npython research/experiments/run.py --pages   # this page from the numbers, in seconds\n```"
+
+
+def draw_forest(results: Sequence[Result]) -> str:
+    """Return the forest plot: primary effects in units of their smallest difference of interest, as predicted > 0."""
+    rows = [result for result in results if result.effect is not None]
+    limit = 4.0
+    height = _HEAD + _ROW * max(len(rows), 1) + _FOOT
+
+    def x(value: float) -> float:
+        return round(_LABELS + (_WIDTH - _LABELS - 150) * (max(-limit, min(limit, value)) + limit) / (2 * limit), 1)
+
+    top, bottom = _HEAD, height - _FOOT
+    parts = [f'<rect class="bound" x="{x(-1)}" y="{top}" width="{x(1) - x(-1)}" height="{bottom - top}"/>']
+    parts += [f'<line class="axis" x1="{x(0)}" x2="{x(0)}" y1="{top}" y2="{bottom}"/>']
+    parts += [f'<line class="axis" x1="{x(-limit)}" x2="{x(limit)}" y1="{bottom}" y2="{bottom}"/>']
+    parts += [f'<text x="{x(v)}" y="{bottom + 17}" text-anchor="middle">{v:g}</text>' for v in (-4, -2, -1, 0, 1, 2, 4)]
+    parts += [f'<text x="{x(-limit)}" y="24">against the paper</text>']
+    parts += [f'<text x="{x(limit)}" y="24" text-anchor="end">as the paper says</text>']
+    for index, result in enumerate(rows):
+        experiment, effect = result.experiment, result.effect
+        assert effect is not None
+        unit, y = experiment.predicted / experiment.primary.relevant, _HEAD + _ROW * (index + 0.5)
+        low, high = sorted(bound * unit for bound in effect.interval)
+        done = "dot" if result.verdict else "open"
+        parts.append(f'<text x="{_LABELS - 10}" y="{y + 4}" text-anchor="end">{escape(experiment.name)}</text>')
+        parts.append(f'<line class="mark" x1="{x(low)}" x2="{x(high)}" y1="{y}" y2="{y}"/>')
+        for bound, arrow in ((low, -1), (high, 1)):
+            if abs(bound) > limit and bound * arrow > 0:
+                tip, end = x(bound), x(bound) - 6 * arrow
+                path = f"M{end} {y - 4}L{tip} {y}L{end} {y + 4}"
+                parts.append(f'<path class="mark" d="{path}" fill="none"/>')
+        parts.append(f'<circle class="{done}" cx="{x(effect.mean * unit)}" cy="{y}" r="5"/>')
+        verdict = result.verdict or f"{len(effect.differences)} of {experiment.seeds} seeds"
+        parts.append(f'<text x="{_WIDTH - 140}" y="{y + 4}">{verdict}</text>')
+    return _svg(height, parts)
+
+
+def draw_seeds(result: Result) -> str:
+    """Return a panel for each compared metric, with every seed, the mean and its 95 % interval."""
+    experiment = result.experiment
+    used = dict.fromkeys(comparison.metric for comparison in (experiment.primary, *experiment.secondary))
+    keys = [key for key in experiment.conditions if key in result.conditions]
+    height = _HEAD + _ROW * len(keys) + _FOOT
+    parts = [
+        part for index, key in enumerate(used) for part in _panel(result, experiment.metrics[key], keys, index * height)
     ]
-    marks += [] if measure.chance is None else [measure.chance]
+    return _svg(max(height * len(used), 1), parts)
+
+
+def _panel(result: Result, metric: Metric, keys: Sequence[str], top: float) -> Iterator[str]:
+    rows = [(key, result.conditions[key]) for key in keys]
+    data = {key: [(v, s) for s in c["seeds"] if (v := value_of(c, s, metric)) is not None] for key, c in rows}
+    means = {key: paired_effect([v for v, _ in values]) for key, values in data.items() if len(values) > 1}
+    marks = [v for values in data.values() for v, _ in values] + [b for e in means.values() for b in e.interval]
+    marks += [] if metric.chance is None else [metric.chance]
     low, high = (min(marks), max(marks)) if marks else (0.0, 1.0)
     low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
 
@@ -288,32 +394,30 @@ def _panel(measure: Measure, rows: Sequence[tuple[str, Any]], top: float) -> Ite
         return round(_LABELS + (_WIDTH - _LABELS - 20) * (value - low) / (high - low), 1)
 
     bottom = top + _HEAD + _ROW * len(rows)
-    yield f'<text x="{_LABELS}" y="{top + 24}" font-weight="bold">{escape(measure.label)}</text>'
-    yield f'<line x1="{_LABELS}" x2="{_WIDTH - 20}" y1="{bottom}" y2="{bottom}" stroke="#999999"/>'
+    yield f'<text x="{_LABELS}" y="{top + 24}" font-weight="bold">{escape(metric.label)}</text>'
+    yield f'<line class="axis" x1="{_LABELS}" x2="{_WIDTH - 20}" y1="{bottom}" y2="{bottom}"/>'
     for value, anchor in ((low, "start"), (high, "end")):
         yield f'<text x="{x(value)}" y="{bottom + 17}" text-anchor="{anchor}">{value:.4g}</text>'
-    if measure.chance is not None:
-        at = x(measure.chance)
-        yield (
-            f'<line x1="{at}" x2="{at}" y1="{top + _HEAD}" y2="{bottom}" stroke="{_CHANCE}" stroke-dasharray="4 3">'
-            f"<title>by chance {measure.chance:.3g}</title></line>"
-        )
-    for index, ((label, values), interval) in enumerate(zip(data, intervals, strict=True)):
+    if metric.chance is not None:
+        at = x(metric.chance)
+        yield f'<line class="chance" x1="{at}" x2="{at}" y1="{top + _HEAD}" y2="{bottom}"/>'
+    for index, (key, condition) in enumerate(rows):
         y = top + _HEAD + _ROW * (index + 0.5)
-        yield f'<text x="{_LABELS - 10}" y="{y + 4}" text-anchor="end">{escape(label)}</text>'
-        if interval is not None and interval.low is not None and interval.high is not None:
-            yield f'<line x1="{x(interval.low)}" x2="{x(interval.high)}" y1="{y}" y2="{y}" stroke="{_MEAN}"/>'
-        if interval is not None:
-            at = x(interval.mean)
-            yield f'<line x1="{at}" x2="{at}" y1="{y - 8}" y2="{y + 8}" stroke="{_MEAN}" stroke-width="2"/>'
-        for value, exact in values:
-            fill = f'fill="{_DOT}" fill-opacity="0.6"' if exact else f'fill="white" stroke="{_DOT}"'
-            yield f'<circle cx="{x(value)}" cy="{y}" r="4" {fill}/>'
+        label = escape(result.experiment.conditions[key].label)
+        yield f'<text x="{_LABELS - 10}" y="{y + 4}" text-anchor="end">{label}</text>'
+        for value, seed in data[key]:
+            kind = "open" if condition["seeds"][seed][metric.key] is None else "dot"
+            yield f'<circle class="{kind}" cx="{x(value)}" cy="{y}" r="4"/>'
+        if (effect := means.get(key)) is not None:
+            at = x(effect.mean)
+            yield f'<line class="mark" x1="{x(effect.interval[0])}" x2="{x(effect.interval[1])}" y1="{y}" y2="{y}"/>'
+            yield f'<line class="mark" x1="{at}" x2="{at}" y1="{y - 8}" y2="{y + 8}"/>'
 
 
-def _values(measure: Measure, arm: Mapping[str, Any]) -> list[tuple[float, bool]]:
-    """Return the values of the seeds, and whether they are exact; a score not reached has the steps of the training."""
-    censored = float(arm["steps"]) if measure.reaches is not None else None
-    numbers = [values.get(measure.key) for values in arm["seeds"].values()]
-    filled = [(censored if value is None else float(value), value is not None) for value in numbers]
-    return [(value, exact) for value, exact in filled if value is not None]
+def _svg(height: float, parts: Iterable[str]) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" '
+        f'font-size="13">{_STYLE}\n<rect class="back" width="{_WIDTH}" height="{height}"/>\n'
+        + "\n".join(parts)
+        + "\n</svg>\n"
+    )

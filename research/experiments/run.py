@@ -1,96 +1,183 @@
-"""Test a claim of a paper on drawn scenes, with seeds and intervals.
+"""Run an experiment: train and evaluate every condition with every seed, and write numbers and pages.
 
-python research/claims/run.py                      # lists the claims
-python research/claims/run.py relations
-python research/claims/run.py relations --arms san gsan --seeds 3 --processes 2 --out runs/quick
-python research/claims/run.py --page research/claims/results/relations.json
+python research/experiments/run.py                         # lists the experiments
+python research/experiments/run.py geometry_kinds --pilot 3
+python research/experiments/run.py geometry_kinds
+python research/experiments/run.py --pages                 # from the numbers alone
 """
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
 
 import tyro
-from claim import Claim, claim_runs, get_claim, list_claims
-from measures import CORE_HOURS, CoreHours, collect
-from page import write_page
+from experiment import (
+    ConditionRun,
+    Experiment,
+    check_rule,
+    experiment_path,
+    experiment_runs,
+    get_experiment,
+    list_experiments,
+    required_seeds,
+)
+from filelock import FileLock, Timeout
+from measures import SECONDS, collect
+from page import RESULTS, differences, write_pages
 
-from legenda.cli._parallel import run_parallel
-from legenda.cli.table import process_environments, remaining_commands
+from legenda.cli.main import main as legenda
+from legenda.cli.table import remaining_commands
+from legenda.data.scenes import SceneCounts
 from legenda.errors import ConfigError, LegendaError
-from legenda.io import locked, write_json
+from legenda.io import read_json, write_json
 
 
 @dataclass(frozen=True)
 class Options:
-    """Train the models of a claim with several seeds, and write its numbers, page and figure.
+    """Train and evaluate what remains of experiments, and write their numbers and pages.
 
-    The runs are OUT/RECIPE-DIGEST/seed0 and so on; called again, finished runs are used and others are resumed, and
-    claims share runs of one configuration. Writes OUT/NAME.json, OUT/NAME.md and OUT/NAME.svg. Without a claim it
-    lists all claims.
+    The runs are OUT/RECIPE-DIGEST/seed100 and so on, one after the other in this process; experiments share runs of one
+    configuration. Called again, finished runs are used and an interrupted one is resumed. Two calls at once share the
+    work. Without an experiment it lists all.
     """
 
-    name: tyro.conf.Positional[str | None] = None
-    """A claim such as relations, or a TOML file with one of your own."""
-    out: Path = Path("runs") / "claims"
-    """The folder of the runs and of the results."""
-    arms: tuple[str, ...] = ()
-    """Models to train, by their keys in the claim; by default all. A verdict takes all."""
-    seeds: int = 5
-    """Seeds of each model; fewer than 5 give no verdict."""
-    steps: int | None = None
-    """Training steps of each run, by default those of the claim; they are rounded to whole epochs."""
-    processes: int = 1
-    """Runs trained at once."""
-    page: Path | None = None
-    """A JSON file with results, whose page and figure are written next to it again; nothing is trained."""
+    names: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Experiments such as geometry_kinds, or TOML files of your own."""
+    out: Path = Path("runs") / "experiments"
+    """The folder of the runs."""
+    results: Path = RESULTS
+    """The folder of the numbers and pages."""
+    pilot: int | None = None
+    """So many seeds, from 0, of the two conditions of the primary comparison, and what follows for the design; nothing
+    is written to the results."""
+    seeds: int | None = None
+    """So many of the experiment's seeds in this call."""
+    primary: bool = False
+    """Only the conditions of the primary comparison."""
+    minutes: float | None = None
+    """No run is started after so many minutes."""
+    pages: bool = False
+    """Write the pages of all results again; nothing is trained."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train and evaluate what remains, and write the results; or write the page of results again."""
+    """Run what the options name."""
     options = tyro.cli(Options, args=arguments)
-    if options.page is not None:
-        print(f"{write_page(options.page)}: the page of {options.page}")
-    elif options.name is None:
-        for name in list_claims():
-            print(f"{name:<24}  {get_claim(name).title}")
-    else:
-        run_claim(options.name, options)
+    deadline = time.monotonic() + 60 * options.minutes if options.minutes is not None else None
+    if not options.names and not options.pages:
+        for name in list_experiments():
+            print(f"{name:<24}  {get_experiment(name).title}")
+    for name in options.names:
+        if options.pilot is not None:
+            run_pilot(get_experiment(name), options)
+        else:
+            run_experiment(name, options, deadline)
+    if options.pages or (options.names and options.pilot is None):
+        for path in write_pages(options.results):
+            print(path)
 
 
-def run_claim(name: str, options: Options) -> None:
-    """Train and evaluate the runs of a claim that are not finished, and write its numbers and page."""
-    for option in ("seeds", "steps", "processes"):
-        if (value := getattr(options, option)) is not None and value < 1:
-            raise ConfigError(f"--{option} must be at least 1, not {value}")
-    claim = get_claim(name)
-    claim.check_arms(options.arms)
-    path = options.out / f"{Path(name).stem}.json"
-    with ExitStack() as locks:
-        for file in (options.out / CORE_HOURS, path, path.with_suffix(".md"), path.with_suffix(".svg")):
-            locks.enter_context(locked(file))  # which removes what a killed call has left
-        _run_claim(name, claim, path, options)
+def run_pilot(experiment: Experiment, options: Options) -> None:
+    """Run the two conditions of the primary comparison, and print what a design needs to know about them."""
+    pair = experiment.primary.condition, experiment.primary.against
+    runs = list(experiment_runs(experiment, options.out, range(options.pilot or 0)))
+    for run in runs:
+        if run.condition.key in pair:
+            run_condition(run)
+    results = collect(experiment, runs)["conditions"]
+    for key in pair:
+        for seed, values in results[key]["seeds"].items():
+            print(f"{key}, seed {seed}: {values}")
+    values = list(differences(experiment, results, experiment.primary).values())
+    seconds = [fmean(seed["seconds"]["train"] for seed in results[key]["seeds"].values()) for key in pair]
+    print(f"differences {values}, mean {fmean(values):.4g}")
+    print(f"[pilot]\nseeds = {len(values)}\nsd = {stdev(values):.4g}\nseconds = [{seconds[0]:.1f}, {seconds[1]:.1f}]")
+    needed = required_seeds(stdev(values), experiment.primary.relevant)
+    print(
+        f"# {needed} seeds for a difference of {experiment.primary.relevant}; time {seconds[0] / seconds[1]:.3f} to 1"
+    )
 
 
-def _run_claim(name: str, claim: Claim, path: Path, options: Options) -> None:
-    runs = list(claim_runs(claim, options.out, options.seeds, options.steps))
-    needed = [job for job in runs if job.arm.key in (options.arms or claim.arms)]
-    commands = {job.run.name: remaining_commands(job.run, job.train_command()) for job in needed}
-    work = {run: remaining for run, remaining in commands.items() if remaining}
-    hours = CoreHours(options.out, name)
+def run_experiment(name: str, options: Options, deadline: float | None) -> None:
+    """Run what is not finished, the primary comparison first, and write the numbers after each seed.
+
+    Raise ConfigError for an experiment that breaks a rule, is not committed, or has changed without saying so.
+    """
+    experiment = get_experiment(name)
+    check_rule(experiment)
+    path = options.results / f"{experiment.name}.json"
+    designs = record_design(experiment, experiment_path(name), path)
+    seeds = range(experiment.first_seed, experiment.first_seed + experiment.seeds)
+    runs = list(experiment_runs(experiment, options.out, seeds))
+    primary = experiment.primary
+    decisive = {primary.condition, primary.against, primary.equal_time}
+    for first in (True,) if options.primary else (True, False):
+        for seed in seeds[: options.seeds]:
+            for run in runs:
+                due = run.seed == seed and (run.condition.key in decisive) == first
+                if due and (deadline is None or time.monotonic() < deadline):
+                    run_condition(run)
+            write_json(path, {"experiment": experiment.name, "designs": designs, **collect(experiment, runs)})
+
+
+def record_design(experiment: Experiment, file: Path, path: Path) -> list[dict[str, str]]:
+    """Return the designs of the runs so far, with the present one; raise ConfigError where a rule is broken."""
+    status = subprocess.run(
+        ["git", "status", "--porcelain", "--ignored", "--", file.name], cwd=file.parent, capture_output=True, text=True
+    )
+    if status.returncode or status.stdout.strip():
+        raise ConfigError(f"{file} is not committed; commit it before its first run")
+    designs = read_json(path)["designs"] if path.exists() else []
+    if designs and designs[-1]["design"] != experiment.design:
+        if not any(change.design == designs[-1]["design"] for change in experiment.changes):
+            raise ConfigError(f"{file} was changed after its first run; say so in [[changes]], or restore it")
+        designs.append({"design": experiment.design, "date": _today()})
+    return designs or [{"design": experiment.design, "date": _today()}]
+
+
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()
+
+
+def run_condition(run: ConditionRun) -> None:
+    """Train and evaluate a run, unless that is done or another process is at it; keep its processor time.
+
+    Raise LegendaError where it fails.
+    """
+    run.folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        failed = run_parallel(work, process_environments(options.processes), hours.count) if work else {}
-    finally:
-        total = hours.count()
-    write_json(path, collect(claim, runs, total, options.steps))
-    print(f"{write_page(path)}: the page; {path}: its numbers")
-    if failed:
-        reasons = "; ".join(f"{run} ({reason})" for run, reason in failed.items())
-        raise LegendaError(f"{len(failed)} of {len(runs)} runs failed: {reasons}; remove the cause and call again")
+        with FileLock(run.folder.with_suffix(".lock"), timeout=0):
+            path = run.folder / SECONDS
+            seconds: dict[str, Any] = read_json(path) if path.exists() else {}
+            resumed = run.folder.exists() and not path.exists()
+            if commands := remaining_commands(run.run, run.train_command()):
+                draw_data(run.recipe.data)
+            for command in commands:
+                started = time.process_time()
+                try:
+                    legenda(command)
+                except SystemExit as stop:
+                    if stop.code:
+                        raise LegendaError(f"{run.folder}: legenda {command[0]} failed; remove the cause") from None
+                seconds[command[0]] = round(time.process_time() - started, 2)
+                write_json(path, seconds | ({"resumed": True} if resumed else {}))
+    except Timeout:
+        return
+
+
+def draw_data(data: Any) -> None:
+    """Draw the scenes of a seed into their cache, so that no condition's training time includes it."""
+    if isinstance(data, SceneCounts):
+        for split in ("train", "val", "test"):
+            data.generate(split)
 
 
 if __name__ == "__main__":

@@ -1,168 +1,247 @@
-"""The claims, their runs, the rule of the verdict, and the page that is made from numbers alone."""
+"""The experiments, the rule that refuses those that cannot fail, their statistics and their pages."""
 
+import itertools
 import json
+import subprocess
+import tomllib
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
-import torch
-from claim import arm_recipe, count_steps, get_claim, list_claims
-from page import Interval, decide, paired_interval
+from analysis import decide, holm, paired_effect, sign_flip_p
+from coco_boxes import relation_f1
+from experiment import (
+    FOLDER,
+    NO_PILOT,
+    check_rule,
+    get_experiment,
+    list_experiments,
+    problems_of,
+    required_seeds,
+)
+from page import RESULTS, read_all, write_pages
+from run import record_design
 
+from legenda.errors import ConfigError
 from legenda.io import write_json
-from legenda.models.registry import build_model
+from legenda.recipes import _toml
 
-SIZES = {"vocab_size": 20, "feature_dim": 192}
-TASK_SIZES = {
-    "captioning": SIZES,
-    "grounding": SIZES,
-    "vqa": {**SIZES, "answers": 30},
-    "translation": {"vocab_size": 50},
+T9, T9_90 = 2.2621571628, 1.8331129327
+"""The 97.5 % and 95 % points of Student's t distribution with nine degrees of freedom, from a table."""
+
+
+def design(name="absent"):
+    return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def write_design(path, content):
+    path.write_text("\n".join(f"{key} = {_toml(value)}" for key, value in content.items()), encoding="utf-8")
+    return get_experiment(str(path))
+
+
+@pytest.mark.parametrize("name", list_experiments())
+def test_every_experiment_can_fail(name):
+    experiment = get_experiment(name)
+    waits = experiment.pilot is None and not (RESULTS / f"{name}.json").exists()
+    assert list(problems_of(experiment)) == ([NO_PILOT] if waits else [])
+
+
+def changed(**changes):
+    """A change of the design `absent`: keys with dots name fields of its tables."""
+
+    def change(content):
+        for key, value in changes.items():
+            table, _, field = key.partition("__")
+            if field:
+                content[table][field] = value
+            elif value is None:
+                content.pop(key)
+            else:
+                content[key] = value
+
+    return change
+
+
+def condition(index, **changes):
+    return lambda content: content["conditions"][index].update(changes)
+
+
+BROKEN = {
+    "nine seeds": (changed(seeds=9), "seeds"),
+    "seeds of pilots": (changed(first_seed=0), "fresh ones"),
+    "no pilot": (changed(pilot=None), "pilot"),
+    "too few seeds for the bound": (changed(primary__relevant=0.01), "seeds, with which"),
+    "no sign": (changed(primary__paper={"cell": "a table", "condition": 1.0, "against": 1.0}), "no sign"),
+    "a control that chance passes": (changed(control__at_least=0.1), "chance"),
+    "a model against itself": (changed(primary__against="encoder_aoa"), "itself"),
+    "other data": (changed(primary__against="complete"), "different data"),
+    "a larger model": (condition(0, model={"ff_dim": 512}), "parameters"),
+    "a longer training": (condition(0, training={"epochs": 200}), "steps"),
+    "more time": (changed(pilot={"seeds": 3, "sd": 0.1, "seconds": [20.0, 10.0]}), "equal_time"),
 }
-T4 = 2.7764451052
-"""The 97.5 % point of Student's t distribution with four degrees of freedom, from a table."""
-
-TINY = """
-title = "T"
-question = "Q?"
-source = "S"
-dataset = "D"
-[data]
-train = 12
-validation = 3
-test = 18
-[model]
-dim = 8
-num_heads = 2
-num_layers = 1
-ff_dim = 8
-[training]
-epochs = 1
-batch_size = 6
-eval_beam_size = 1
-[fine_tuning]
-epochs = 1
-[[arms]]
-key = "xe"
-label = "XE"
-recipe = "scenes.transformer"
-[[arms]]
-key = "sc"
-label = "SC"
-recipe = "scenes.transformer"
-model = { distance = "manhattan" }
-fine_tuning = { objective = "self_critical" }
-[[measures]]
-key = "truth"
-label = "truth"
-[[measures]]
-key = "diversity"
-label = "diversity"
-metric = "sample_diversity"
-[[comparisons]]
-arm = "sc"
-against = "xe"
-measure = "truth"
-predicted = "higher"
-"""
 
 
-def results(truth: dict[str, list[float | None]]) -> dict:
-    """Return the numbers of the claim `absent`: the truth of each seed by arm."""
-    arms = {
-        arm: {
-            "steps": 320,
-            "parameters": 1000,
-            "seeds": {str(n): {"truth": v, "absent": 0.5, "present": 0.5} for n, v in enumerate(values)},
-        }
-        for arm, values in truth.items()
+@pytest.mark.parametrize("case", BROKEN)
+def test_an_experiment_that_breaks_the_rule_is_refused(case, tmp_path):
+    change, message = BROKEN[case]
+    content = design()
+    change(content)
+    with pytest.raises(ConfigError, match=message):
+        check_rule(write_design(tmp_path / f"{case.replace(' ', '_')}.toml", content))
+
+
+def test_what_weights_hold_is_no_outcome(tmp_path):
+    content = design()
+    content["metrics"][0]["function"] = "mean_length"
+    with pytest.raises(ConfigError, match="no score of captions"):
+        check_rule(write_design(tmp_path / "weights.toml", content))
+
+
+def test_the_sign_follows_from_the_paper_and_the_metric():
+    assert get_experiment("absent").predicted == 1
+    assert get_experiment("second_order_steps").predicted == -1  # fewer steps are better
+
+
+def test_the_intervals_are_those_of_a_table_of_students_t():
+    values = np.arange(1, 11) / 10  # mean 0.55, variance 11/120
+    effect, error = paired_effect(values), (11 / 120 / 10) ** 0.5
+    assert effect.interval == pytest.approx((0.55 - T9 * error, 0.55 + T9 * error))
+    assert effect.inner == pytest.approx((0.55 - T9_90 * error, 0.55 + T9_90 * error))
+    assert paired_effect([0.5] * 10).interval == (0.5, 0.5)
+
+
+@pytest.mark.parametrize("values", [(3.0, 1.0, 4.0, -1.0), (1.0, 1.0, 1.0, 1.0, 1.0), (-2.0, 0.5, 1.0)])
+def test_the_sign_flip_test_counts_all_flips(values):
+    means = [np.mean(np.multiply(values, signs)) for signs in itertools.product((1, -1), repeat=len(values))]
+    smaller, larger = (np.mean([sign * mean >= sign * np.mean(values) - 1e-12 for mean in means]) for sign in (-1, 1))
+    assert sign_flip_p(values) == pytest.approx(min(1.0, 2 * min(smaller, larger)))
+
+
+def test_holm_multiplies_the_smallest_p_value_by_the_number_of_tests():
+    assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "c": 0.06, "b": 0.06})
+    assert holm({"a": 0.01}, total=14) == pytest.approx({"a": 0.14})
+
+
+@pytest.mark.parametrize(
+    ("mean", "spread", "p", "passed", "predicted", "verdict"),
+    [
+        (0.3, 0.1, 0.01, True, 1, "supported"),
+        (0.3, 0.1, 0.01, True, -1, "contradicted"),
+        (0.3, 0.1, 0.06, True, 1, "inconclusive"),
+        (0.3, 0.1, 0.01, False, 1, "inconclusive"),
+        (0.01, 0.01, 0.01, True, 1, "no relevant effect"),
+        (0.0, 0.01, 1.0, True, 1, "no relevant effect"),
+        (0.0, 0.5, 1.0, True, 1, "inconclusive"),
+    ],
+)
+def test_the_verdict_follows_from_the_numbers(mean, spread, p, passed, predicted, verdict):
+    values = mean + spread * np.array([-1, 1] * 5)
+    assert decide(paired_effect(values), p, predicted, 0.1, control_passed=passed) == verdict
+
+
+def test_the_seeds_are_enough_for_both_verdicts():
+    """Of two simulated experiments of a hundred each, about four of five show no effect as none, and one as one."""
+    rng, n = np.random.default_rng(0), required_seeds(0.15, 0.1)
+    assert n == 20
+    counts = {0.0: 0, 0.1: 0}
+    for truth in counts:
+        for _ in range(100):
+            effect = paired_effect(rng.normal(truth, 0.15, n)[:12] if False else rng.normal(truth, 0.15, n))
+            inside = effect.inner[0] > -0.1 and effect.inner[1] < 0.1
+            counts[truth] += inside if truth == 0 else effect.interval[0] > 0
+    assert 70 <= counts[0.0] <= 95
+    assert 70 <= counts[0.1] <= 95
+
+
+def numbers(first, second, name="absent"):
+    """The numbers of an experiment: the truth of each seed with encoder_aoa and encoder."""
+
+    def seeds(values):
+        seconds = {"train": 10.0, "evaluate": 1.0}
+        return {str(100 + n): {"truth": v, "present": v, "seconds": seconds} for n, v in enumerate(values)}
+
+    conditions = {
+        key: {"steps": 320, "parameters": 1000, "seeds": seeds(values)}
+        for key, values in (("encoder_aoa", first), ("encoder", second))
     }
-    about = {"claim": "absent", "date": "2026-01-01", "machine": "a processor", "beam_size": 3, "core_hours": 1.5}
-    return {**about, "arms": arms}
+    about = {"experiment": name, "designs": [{"design": get_experiment(name).design, "date": "2026-01-01"}]}
+    return {**about, "machine": "a processor", "beam_size": 3, "conditions": conditions}
 
 
-@pytest.mark.parametrize("name", list_claims())
-def test_every_claim_compares_models_of_equal_size_and_budget(name):
-    claim = get_claim(name)
-    recipes = {key: arm_recipe(arm) for key, arm in claim.arms.items()}
-    with torch.device("meta"):
-        models = {key: build_model(r.model, {**r.model_overrides, **TASK_SIZES[r.task]}) for key, r in recipes.items()}
-    for comparison in claim.comparisons:
-        if isinstance(comparison.against, str):
-            first, second = (models[key].parameter_count for key in (comparison.arm, comparison.against))
-            assert max(first, second) <= 1.10 * min(first, second), comparison
-            if not comparison.against.endswith("_before"):  # the same model before a second stage
-                assert count_steps(recipes[comparison.arm]) == count_steps(recipes[comparison.against])
-            assert recipes[comparison.arm].data == recipes[comparison.against].data
+def test_pages_state_what_follows_from_the_numbers(tmp_path, run_script):
+    low = [0.4 + 0.01 * (n % 3) for n in range(get_experiment("absent").seeds)]
+    write_json(tmp_path / "absent.json", numbers([value + 0.3 for value in low], low))
+    assert run_script("experiments/run.py", "--pages", "--results", tmp_path)[0] == 0
+    page = (tmp_path / "absent.md").read_text(encoding="utf-8")
+    assert "Supported on this data set" in page
+    assert "0.300 to 0.300" in page
+    for name in ("absent.svg", "forest.svg"):
+        assert ElementTree.parse(tmp_path / name).getroot().findall("{http://www.w3.org/2000/svg}circle")
+    write_json(tmp_path / "absent.json", numbers(low, [value + 0.3 for value in low]))
+    assert read_all(tmp_path)["absent"].verdict == "contradicted"
+    write_json(tmp_path / "absent.json", numbers([value - 0.3 for value in low], [value - 0.3 for value in low]))
+    assert read_all(tmp_path)["absent"].verdict == "inconclusive"  # the control fails
+    write_json(tmp_path / "absent.json", numbers(low[:5], low[:5]))
+    assert read_all(tmp_path)["absent"].verdict is None  # seeds are missing
+
+
+def test_a_design_that_changed_after_its_first_run_must_say_so(tmp_path):
+    result = tmp_path / "absent.json"
+    experiment, file = get_experiment("absent"), tmp_path / "absent.toml"
+    file.write_text("title = 'Mine'")
+    with pytest.raises(ConfigError, match="not committed"):
+        record_design(experiment, file, result)
+    for command in (
+        ["init", "-q"],
+        ["add", "absent.toml"],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a"],
+    ):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    assert [entry["design"] for entry in record_design(experiment, file, result)] == [experiment.design]
+    write_json(result, {"designs": [{"design": "another", "date": "2026-01-01"}]})
+    with pytest.raises(ConfigError, match="changes"):
+        record_design(experiment, file, result)
+
+
+def test_wording_is_no_part_of_the_design(tmp_path):
+    content = design()
+    before = write_design(tmp_path / "before.toml", content).design
+    after = write_design(tmp_path / "notes.toml", {**content, "notes": ["Seen after the runs."]}).design
+    assert before == after == get_experiment("absent").design
+    assert write_design(tmp_path / "seeds.toml", {**content, "seeds": 30}).design != before
+
+
+TINY = {
+    "data": {"families": ["absent"], "train": 12, "validation": 3, "test": 18},
+    "model": {"dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8},
+    "training": {"epochs": 1, "batch_size": 6, "eval_beam_size": 1},
+    "conditions": [
+        {"key": "encoder", "label": "SAN", "recipe": "scenes.transformer"},
+        {"key": "encoder_aoa", "label": "N-SAN", "recipe": "scenes.transformer", "model": {"norm": "in"}},
+    ],
+}
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
-def test_a_claim_is_trained_resumed_and_reported(tmp_path, run_script):
-    claim = tmp_path / "tiny.toml"
-    claim.write_text(TINY, encoding="utf-8")
-    out = tmp_path / "out"
-    numbers = []
-    for seeds in (1, 2):
-        code, printed, _ = run_script("claims/run.py", claim, "--out", out, "--seeds", seeds)
-        assert code == 0
-        assert str(out / "tiny.md") in printed
-        numbers.append(json.loads((out / "tiny.json").read_text()))
-    first, second = numbers
-    assert second["core_hours"] >= first["core_hours"] > 0
-    for arm in ("xe", "sc"):
-        assert second["arms"][arm]["seeds"]["0"] == first["arms"][arm]["seeds"]["0"]  # not trained again
-        assert list(second["arms"][arm]["seeds"]) == ["0", "1"]
-        assert second["arms"][arm]["steps"] == 4
-        assert 0 <= second["arms"][arm]["seeds"]["1"]["diversity"] <= 1
+def test_a_pilot_is_trained_and_resumed_with_equal_numbers(tmp_path, run_script):
+    path, out = tmp_path / "tiny.toml", tmp_path / "out"
+    write_design(path, {**design(), **TINY, "secondary": []})
+    printed = [run_script("experiments/run.py", path, "--pilot", 2, "--out", out) for _ in range(2)]
+    assert [code for code, _, _ in printed] == [0, 0]
+    assert printed[0][1].splitlines()[-8:] == printed[1][1].splitlines()[-8:]
+    assert len({p.parent.name for p in out.glob("*/seed0")}) == 2
+    data = [tomllib.loads((p.with_suffix(".toml")).read_text())["data"]["seed"] for p in sorted(out.glob("*/seed1"))]
+    assert data == [1, 1]
 
 
-def test_the_page_of_numbers_states_what_follows_from_them(tmp_path, run_script):
-    path = tmp_path / "absent.json"
-    low, high = [0.1, 0.2, 0.3, 0.2, 0.1], [0.5, 0.6, 0.8, 0.6, 0.5]
-    write_json(path, results({"base": low, "decoder_aoa": high, "encoder": high, "encoder_aoa": low}))
-    assert run_script("claims/run.py", "--page", path)[0] == 0
-    page = (tmp_path / "absent.md").read_text(encoding="utf-8")
-    # differences 0.4, 0.4, 0.5, 0.4, 0.4: mean 0.42, half of the interval t * sqrt(0.002 / 5)
-    assert "| 0.420 | 0.364 to 0.476 | confirmed |" in page
-    assert "| -0.420 | -0.476 to -0.364 | refuted |" in page
-    figure = ElementTree.parse(tmp_path / "absent.svg").getroot()
-    assert len(figure.findall("{http://www.w3.org/2000/svg}circle")) == 2 * 4 * 5
+def test_relations_are_scored_against_what_two_references_state():
+    references = {"1": ["a cup on a table", "a cup on wood", "a cup"], "2": ["a dog under a bed", "a dog", "a bed"]}
+    assert relation_f1({"1": "a cup on a table", "2": "a dog"}, references) == pytest.approx(1 / 5)
+    assert relation_f1({"1": "a cup", "2": "a dog on a bed"}, references) == 0
 
 
-def test_a_killed_claim_leaves_no_partial_files_when_it_is_called_again(tmp_path, run_script, monkeypatch):
-    numbers = results({key: [0.1, 0.2, 0.3, 0.2, 0.1] for key in ("base", "decoder_aoa", "encoder", "encoder_aoa")})
-    monkeypatch.setattr("claim.claim_runs", lambda *_: [])
-    monkeypatch.setattr("measures.collect", lambda *_: numbers)
-    for name in ("absent.json", "absent.md", "absent.svg", "core_hours.json"):
-        (tmp_path / f".{name}.0123abcd.partial").write_text("{")
-    assert run_script("claims/run.py", "absent", "--out", tmp_path)[0] == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "absent.json",
-        "absent.md",
-        "absent.svg",
-        "core_hours.json",
-    ]
-
-
-def test_the_interval_is_that_of_a_table_of_students_t():
-    interval = paired_interval([0.1, 0.2, 0.3, 0.4, 0.5])  # mean 0.3, standard deviation sqrt(0.025)
-    half = T4 * (0.025 / 5) ** 0.5
-    assert (interval.mean, interval.low, interval.high) == pytest.approx((0.3, 0.3 - half, 0.3 + half))
-    assert paired_interval([0.5] * 5) == Interval(0.5, 0.5, 0.5)
-    assert paired_interval([0.5]) == Interval(0.5, None, None)
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "seeds", "higher", "lower"),
-    [
-        (0.1, 0.3, 5, "confirmed", "refuted"),
-        (-0.3, -0.1, 5, "refuted", "confirmed"),
-        (-0.1, 0.3, 5, "not confirmed", "not confirmed"),
-        (0.0, 0.3, 5, "not confirmed", "not confirmed"),
-        (0.1, 0.3, 4, "no verdict", "no verdict"),
-    ],
-)
-def test_the_verdict_follows_from_the_interval(low, high, seeds, higher, lower):
-    interval = Interval(0.0, low, high)
-    assert decide(interval, seeds, "higher") == higher
-    assert decide(interval, seeds, "lower") == lower
+def test_numbers_are_json(tmp_path):
+    write_json(tmp_path / "absent.json", numbers([0.5], [0.5]))
+    assert json.loads((tmp_path / "absent.json").read_text())["experiment"] == "absent"
+    assert write_pages(tmp_path)

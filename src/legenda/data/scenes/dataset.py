@@ -62,7 +62,7 @@ def make_split(
 
 def _draw(scenes: Sequence[Scene]) -> dict[str, np.ndarray]:
     """Return features, boxes and mask of scenes."""
-    most = NUM_ABSENT if any(scene.family == "absent" for scene in scenes) else MOST_THINGS
+    most = NUM_ABSENT if any(scene.family in ("absent", "complete") for scene in scenes) else MOST_THINGS
     features = np.zeros((len(scenes), most, FEATURE_DIM), dtype=np.float32)
     boxes = np.zeros((len(scenes), most, 4), dtype=np.float32)
     mask = np.zeros((len(scenes), most), dtype=bool)
@@ -81,7 +81,7 @@ class SceneCounts(SplitSizes):
     validation: int = 300
     test: int = 600
     families: tuple[Family, ...] = FAMILIES
-    """The families that alternate, at least one: near, size, bind; for captions also absent, parity."""
+    """The families that alternate, at least one: near, size, bind; for captions also absent, complete, parity."""
     cache: Path | None = None
     """A folder that keeps the regions of the scenes for other runs."""
 

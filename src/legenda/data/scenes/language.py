@@ -23,7 +23,7 @@ Kind = tuple[str, str]
 
 TRUTHS = ("truth", "pair", "axis", "size", "bind")
 """The scores of data sets with the families near, size and bind."""
-KIND_TRUTHS = {"absent": ("present", "absent"), "parity": ("parity",)}
+KIND_TRUTHS = {"absent": ("present", "absent"), "complete": ("present",), "parity": ("parity",)}
 """The further scores of the other families."""
 
 AXIS_WORDS: dict[Axis, str] = {"horizontal": "side by side", "vertical": "one above the other"}
@@ -74,7 +74,7 @@ Claim = PairClaim | SizeClaim | BindClaim | AbsentClaim | ParityClaim
 
 
 def references(scene: Scene) -> tuple[str, ...]:
-    """Return five true captions of a scene, always the same for it; one in the families absent and parity."""
+    """Return five true captions of a scene, always the same for it; one in the families absent, complete and parity."""
     rng = random.Random(f"language-{scene.id}")
     match scene.family:
         case "near":
@@ -83,7 +83,7 @@ def references(scene: Scene) -> tuple[str, ...]:
             captions = _size(scene)
         case "bind":
             captions = _bind(rng, scene)
-        case "absent":
+        case "absent" | "complete":
             captions = [_absent(scene)]
         case "parity":
             captions = [_parity(scene)]
@@ -241,7 +241,7 @@ def check_caption(caption: str, scene: Scene) -> Verdict:
             return Verdict(true, reason, size=true and isinstance(claim, SizeClaim))
         case "bind":
             return Verdict(true, reason, bind=true and isinstance(claim, BindClaim))
-        case "absent":
+        case "absent" | "complete":
             colors = _checked_colors(scene)
             named = claim.colors if isinstance(claim, AbsentClaim) else ("",) * len(colors)
             right = list(zip(colors, (a == b for a, b in zip(colors, named, strict=True)), strict=True))
@@ -257,7 +257,7 @@ def truth_scores(captions: Mapping[str, str], scenes: Mapping[str, Scene]) -> di
     """Shares of true captions: truth over all scenes, the other scores over those of their families.
 
     Keyed by the ids of the scenes. axis counts the captions with an axis; a share of nothing is None. Scores of the
-    families absent and parity are there where a scene is of that family, the others where one is of another family.
+    families absent, complete and parity are there where a scene is of that family, the others where one is of another family.
     """
     verdicts = [check_caption(caption, scenes[identity]) for identity, caption in captions.items()]
     scores: dict[str, float | None] = {"truth": _share([verdict.true for verdict in verdicts])}

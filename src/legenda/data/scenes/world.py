@@ -5,11 +5,12 @@ size: exactly two things share a shape, one clearly larger; all colors differ.
 bind: exactly two things share a color, side by side or one above the other, anywhere; all shapes differ.
 
 The kinds of the things determine which of these three it is, while statements about the pair depend on their boxes.
-Two families, for claims about attention, need no boxes:
+Three families, for experiments on attention, need no boxes:
 
 absent: nine things; of CHECKED shapes each is there once or, half of the time, not at all.
+complete: the same, but each of CHECKED shapes is there.
 parity: a circle and a square, each of a warm or cool color and plain or striped, all four equally often, and others.
-In both, no two things have quite the same color.
+In these, no two things have quite the same color.
 """
 
 import math
@@ -18,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Family = Literal["near", "size", "bind", "absent", "parity"]
+Family = Literal["near", "size", "bind", "absent", "complete", "parity"]
 Axis = Literal["horizontal", "vertical"]
 
 FAMILIES: tuple[Family, ...] = ("near", "size", "bind")
@@ -37,13 +38,13 @@ COLORS = {
 }
 
 CHECKED = ("star", "ring", "cross")
-"""The shapes that captions of the family absent are about."""
+"""The shapes that captions of the families absent and complete are about."""
 NUM_ABSENT = 9
-"""Things of a scene of that family."""
+"""Things of a scene of these families."""
 WARM, COOL = ("red", "orange", "yellow", "pink"), ("green", "blue", "purple", "black")
 """The colors of the family parity."""
 MAX_TINT = 25
-"""The largest change of red, green and blue in the families absent and parity."""
+"""The largest change of red, green and blue in the families absent, complete and parity."""
 PARITY_SHAPES = ("circle", "square")
 """The shapes that its captions are about."""
 
@@ -84,7 +85,7 @@ class Thing:
 class Scene:
     """An image before it is drawn.
 
-    `pair` holds the indices of the two things that the family is about; it means nothing in the family absent.
+    `pair` holds the indices of the two things that the family is about; it means nothing in the families absent and complete.
     """
 
     id: str
@@ -171,8 +172,8 @@ def _try_scene(rng: random.Random, identity: str, family: Family) -> Scene | Non
 
 def _try_kinds(rng: random.Random, identity: str, family: Family) -> Scene | None:
     """Return a scene of a family whose captions depend on the kinds of the things only, none of them near another."""
-    if family == "absent":
-        shapes = [shape for shape in CHECKED if rng.random() < 0.5]
+    if family in ("absent", "complete"):
+        shapes = [shape for shape in CHECKED if family == "complete" or rng.random() < 0.5]
         others = [shape for shape in SHAPES if shape not in CHECKED]
         shapes += rng.choices(others, k=NUM_ABSENT - len(shapes))
         colors, striped = rng.choices(tuple(COLORS), k=len(shapes)), [False] * len(shapes)
