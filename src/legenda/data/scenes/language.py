@@ -257,7 +257,7 @@ def truth_scores(captions: Mapping[str, str], scenes: Mapping[str, Scene]) -> di
     """Shares of true captions: truth over all scenes, the other scores over those of their families.
 
     Keyed by the ids of the scenes. axis counts the captions with an axis; a share of nothing is None. Scores of the
-    families absent, complete and parity are there where a scene is of that family, the others where one is of another family.
+    families absent, complete and parity are there where a scene is of that family, the others where one is of another.
     """
     verdicts = [check_caption(caption, scenes[identity]) for identity, caption in captions.items()]
     scores: dict[str, float | None] = {"truth": _share([verdict.true for verdict in verdicts])}

@@ -85,7 +85,8 @@ class Thing:
 class Scene:
     """An image before it is drawn.
 
-    `pair` holds the indices of the two things that the family is about; it means nothing in the families absent and complete.
+    `pair` holds the indices of the two things that the family is about; it means nothing in the families absent and
+    complete.
     """
 
     id: str
