@@ -34,7 +34,8 @@ class CaptionOptions(RunSearchOptions, ExtractorOptions):
     images: tyro.conf.Positional[tuple[str, ...]]
     """Files, folders, patterns such as "photos/*.jpg", or - for a list of them on the standard input."""
     model: str = "photo"
-    """A run folder, USER/MODEL of Hugging Face's hub, or photo, the packaged model of photographs."""
+    """A run folder, USER/MODEL of Hugging Face's hub, photo, the packaged model of photographs, or hf:MODEL, an
+    image-to-text model of transformers on the hub or in a folder."""
     extractor: str | None = None
     """The extractor the model was trained with, a Python file or a name as for legenda extract; not needed where it is
     built in, as for scenes, or on this machine, as models of Hugging Face's hub that were fetched before."""
@@ -129,11 +130,12 @@ def _caption_job(options: CaptionOptions, out: Path) -> None:
     from legenda.jobs.captions import CaptionTask, CaptionWork, fingerprint
     from legenda.jobs.engine import LoadedWork, Work, run_job
     from legenda.jobs.job import open_job
-    from legenda.models.checkpoint import find_model
+    from legenda.models.checkpoint import find_model, is_of_transformers
 
     check_engine(options.engine, options.device)
     extractor = None if options.extractor is None else absolute_name(options.extractor)
-    folder, flags = find_model(options.model).resolve(), _flags(options)
+    folder, flags = find_model(options.model), _flags(options)
+    folder = folder if is_of_transformers(folder) else folder.resolve()
     limits = {"num_captions": options.num_captions, "batch_size": options.batch_size}
     if options.engine == "local":
         pipeline = open_pipeline(folder, extractor, options.device, options.precision, **flags)

@@ -39,6 +39,8 @@ class Options(RunSearchOptions):
     features: Path | None = None
     """The features of their images; or, without --annotations, of the split's images in the run's own data, as of
     test2015, where the run was trained on the features of other images."""
+    images: Path | None = None
+    """The folder of the images of --annotations, instead of features; for hf:MODEL, a model of transformers."""
     metrics: Literal["fast", "auto"] = "fast"
     """fast: metrics without Java; auto: METEOR and SPICE too, where their programs are installed."""
     submission_dir: Path | None = None
@@ -92,7 +94,7 @@ def _evaluate(options: Options) -> None:
     path = evaluation_path(first.folder, split, ensemble=bool(options.others), stage=options.stage)
     path = choose_path(path, options.run, options.out)
     if not isinstance(first, CaptionerRun):
-        reject_captioner_options(first, options, ("others", "annotations", "metrics", "repeats"))
+        reject_captioner_options(first, options, ("others", "annotations", "images", "metrics", "repeats"))
         reject_captioner_options(first, options, search.settings().keys() - {"beam_size"})
         found = evaluate_task(
             first,
@@ -115,7 +117,7 @@ def _evaluate(options: Options) -> None:
         )
         print("\n".join(f"{path}: {count} images" for path, count in files.items()))
         return
-    data = resolve_data(first, options.annotations, options.features)
+    data = resolve_data(first, options.annotations, options.features, options.images)
     collapse = None if options.repeats == "auto" else options.repeats == "collapse"
     found = evaluate_captions(
         first, members, data, split, search, options.metrics, progress_bar, collapse_repeats=collapse, path=path

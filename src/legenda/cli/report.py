@@ -34,7 +34,8 @@ class ReportOptions(RunOptions):
     """The number of examples on the page; of more, those with the best, the worst and the most different scores, and
     some in between."""
     image_folder: Path | None = None
-    """The folder of the photographs, if they are neither next to the annotations nor one folder below."""
+    """The folder of the photographs, if they are neither next to the annotations nor one folder below; with
+    --annotations and without --features, the runs' extractors read them, as models of transformers (hf:MODEL) need."""
     annotations: Path | None = None
     """Annotations to use instead of the runs', in any supported layout; required for imported models."""
     features: Path | None = None

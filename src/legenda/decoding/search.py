@@ -33,6 +33,8 @@ def search(
     samples of an image follow from its name and the seed of `options`, not from its batch. Raise ConfigError for a
     forbidden last word outside the vocabulary.
     """
+    if hasattr(model, "generate"):  # a model of transformers
+        return model.generate(inputs, options, num_captions)
     config = _override(model.generation_config, options, vocabulary)
     memory = encode_inputs(model, inputs)
     if options.do_sample:

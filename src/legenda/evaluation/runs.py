@@ -18,7 +18,7 @@ from legenda.extractors.base import Extractor, find_mismatch
 from legenda.extractors.registry import is_of_frames, is_registered, load_extractor, needs_no_file, split_name
 from legenda.models import Captioner, describe_model
 from legenda.models.base import Model
-from legenda.models.checkpoint import find_model, load_with_config, not_a_captioner
+from legenda.models.checkpoint import find_model, is_of_transformers, load_with_config, not_a_captioner
 from legenda.models.weights import load_weights, read_checksum
 from legenda.run_folder import CONFIG, weights_path
 
@@ -100,8 +100,8 @@ class Run:
         """Return the settings of the training data; raise LegendaError where config.json lacks them."""
         if self.imported:
             raise ConfigError(
-                f"{self.folder} was imported without data; name some with --annotations and --features, or give a run "
-                "of legenda train"
+                f"{self.folder} was imported without data; name some with --annotations and --features, or with their "
+                "images, or give a run of legenda train"
             )
         return data_settings(self.config, self.folder)
 
@@ -190,6 +190,10 @@ def load_run(name: str | Path, compute: ComputeOptions = CPU) -> Run:
     Raise LegendaError for a file that is missing or damaged.
     """
     folder = find_model(name)
+    if is_of_transformers(folder):
+        from legenda.evaluation.hub_captioner import load_hub_run  # late: transformers take seconds to import
+
+        return load_hub_run(folder, compute)
     model, config = load_with_config(folder)
     compute.apply(model)
     kind: Any = CaptionerRun if isinstance(model, Captioner) else Run
@@ -218,7 +222,10 @@ def unique_run_names(folders: Sequence[Path]) -> dict[str, Path]:
         raise ConfigError("name at least one model, such as photo or runs/demo/ngsan")
     models = [find_model(folder) for folder in folders]
     # models of the hub keep their names: their folders in its cache are named by commits
-    named = [path.resolve() if path == folder else folder for path, folder in zip(models, folders, strict=True)]
+    named = [
+        path.resolve() if path == folder and not is_of_transformers(path) else folder
+        for path, folder in zip(models, folders, strict=True)
+    ]
     parts = [path.parts for path in named]
     if len(set(parts)) < len(parts):
         raise ConfigError("one run folder is named twice; name each once")
@@ -226,18 +233,28 @@ def unique_run_names(folders: Sequence[Path]) -> dict[str, Path]:
     return {"/".join(p[-length:]): folder for p, folder in zip(parts, models, strict=True)}
 
 
-def resolve_data(run: CaptionerRun, annotations: Path | None, features: Path | None) -> Data:
+def resolve_data(
+    run: CaptionerRun, annotations: Path | None, features: Path | None, images: Path | None = None
+) -> Data:
     """Return the data that the options name, or those the run was trained on, perhaps with other features.
 
-    Raise ConfigError where `annotations` are given without `features`.
+    images: the folder of the images of `annotations`, whose regions the run's extractor makes when they are read. Raise
+    ConfigError where `annotations` are given without features and images.
     """
     if annotations is None:
         return replace_features(run.data(), features)
-    if features is None:
-        raise ConfigError("--annotations needs the features of its images; name them with --features")
-    from legenda.data.captions import KarpathyData
+    if features is not None:
+        from legenda.data.captions import KarpathyData
 
-    return KarpathyData(annotations=annotations, features=features)
+        return KarpathyData(annotations=annotations, features=features)
+    if images is None:
+        raise ConfigError(
+            "--annotations needs the features of its images, named with --features, or the folder of the images"
+        )
+    from legenda.extractors.image_data import ImageData
+
+    extractor = run.resolve_extractor(None, ComputeOptions(device=run.model.device.type))
+    return ImageData(annotations=annotations, images=images).with_extractor(extractor)
 
 
 def replace_features(data: Any, features: Path | None) -> Any:

@@ -12,13 +12,13 @@ from typing import Literal
 
 import numpy as np
 from PIL import Image
+from pydantic import PrivateAttr
 
 from legenda.config import PositiveInt
 from legenda.data.annotations import CaptionedImage
 from legenda.data.captions import CaptionDataset, CaptionedData, KarpathyData, RegionSource, StoredRegions
 from legenda.data.features import open_features
 from legenda.data.features.base import FeatureStore
-from legenda.errors import DataError
 from legenda.extractors.base import Extractor, run_extractor
 from legenda.extractors.images import read_image
 from legenda.extractors.registry import load_extractor
@@ -147,6 +147,7 @@ class ImageData(BackboneData, KarpathyData):
     that of the backbone and .safetensors behind it."""
     images: Path | None = None
     """The folder of the images; by default that of the annotations."""
+    _extractor: Extractor | None = PrivateAttr(None)
 
     @property
     def feature_path(self) -> Path:
@@ -164,7 +165,18 @@ class ImageData(BackboneData, KarpathyData):
 
     def read_images(self) -> list[CaptionedImage]:
         """Read the annotations."""
-        return hold_out(super().read_images())
+        images = super().read_images()
+        return images if self._extractor is not None else hold_out(images)
+
+    def with_extractor(self, extractor: Extractor) -> ImageData:
+        """Return the same images, whose regions an extractor makes whenever they are read, for an evaluation."""
+        data = self.replace()
+        data._extractor = extractor
+        return data
+
+    def open_regions(self, *, train: bool = False) -> RegionSource:
+        """Return the regions that the given extractor makes; else as `BackboneData`."""
+        return super().open_regions(train=train) if self._extractor is None else ImageRegions(self, self._extractor)
 
     def _path(self, image: CaptionedImage) -> Path:
         return (self.images or self.annotations.parent) / image.file
@@ -173,11 +185,3 @@ class ImageData(BackboneData, KarpathyData):
 def _read_files(paths: Sequence[Path], positions: np.ndarray) -> list[Image.Image]:
     with ThreadPoolExecutor(_READERS) as pool:
         return list(pool.map(read_image, [paths[position] for position in positions.tolist()]))
-
-
-def image_captions(data: ImageData, extractor: Extractor, split: str) -> CaptionDataset:
-    """Return the images of a split with the regions that an extractor makes of them, without a store."""
-    images = [image for image in data.read_images() if image.split == split]
-    if not images:
-        raise DataError(f"{data.source} has no image in the split {split!r}; check its splits")
-    return ImageRegions(data, extractor).captions(images)

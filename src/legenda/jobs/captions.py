@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from legenda.compute import Precision, SearchOptions
 from legenda.jobs.shards import ImageResult, failure
+from legenda.models.checkpoint import is_of_transformers
 from legenda.models.weights import read_checksum
 from legenda.run_folder import CONFIG, VOCABULARY, WEIGHTS
 
@@ -65,6 +66,8 @@ class CaptionWork:
 
 def fingerprint(run: Path) -> str:
     """Return the SHA-256 of a run's configuration and vocabulary, and of the checksum that its weights have."""
+    if is_of_transformers(run):
+        return str(run)
     digest = hashlib.sha256(read_checksum(run / WEIGHTS).encode())
     for path in (run / CONFIG, run / VOCABULARY):
         if path.is_file():

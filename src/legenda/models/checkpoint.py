@@ -27,6 +27,8 @@ from legenda.run_folder import ANSWERS, CONFIG, VOCABULARY, WEIGHTS, find_seeds,
 
 PACKAGED = "photo"
 """The name of the packaged model of photographs."""
+HUB_PREFIX = "hf:"
+"""What precedes the name of a model of transformers, on the hub or in a folder, in place of a run."""
 ASSETS = Path(__file__).parents[1] / "assets"
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -44,13 +46,18 @@ def is_run_folder(name: str | Path) -> bool:
     return (Path(name) / CONFIG).is_file()
 
 
+def is_of_transformers(name: str | Path) -> bool:
+    """Return whether a name is hf:NAME, of a model of transformers in place of a run."""
+    return str(name).startswith(HUB_PREFIX)
+
+
 def find_model(name: str | Path) -> Path:
     """Return the folder of a model: a path, "photo" for the packaged model, or USER/MODEL of Hugging Face's hub.
 
     A path that exists is never looked up in the hub. Raise CheckpointError or ConfigError where there is no model.
     """
     path = Path(name)
-    if is_run_folder(path):
+    if is_run_folder(path) or is_of_transformers(path):
         return path
     if str(name) == PACKAGED:
         if not (ASSETS / PACKAGED / CONFIG).is_file():
@@ -133,6 +140,8 @@ def load_any(folder: str | Path) -> Model:
 @as_checkpoint_error()
 def load_with_config(folder: Path) -> tuple[Model, Any]:
     """Return the model of a folder and the content of its config.json; otherwise as `load`."""
+    if is_of_transformers(folder):
+        raise CheckpointError(f"{folder} is a model of transformers, which this command does not take; name a run")
     path, weights = folder / CONFIG, folder / WEIGHTS
     content = read_config(folder, _HINT)
     with _usable_section(path):

@@ -62,7 +62,7 @@ def write_caption_report(
 
     Raise DataError where the runs have different images or the split has no references.
     """
-    data = [resolve_data(run, options.annotations, options.features) for run in runs.values()]
+    data = [resolve_data(run, options.annotations, options.features, options.image_folder) for run in runs.values()]
     splits = dict(zip(runs, (settings.split(options.split) for settings in data), strict=True))
     remedy = "report runs of the same data together, or name the data with --annotations and --features"
     split: CaptionDataset = common_split(runs, splits, options.split, "images", remedy)
@@ -78,7 +78,8 @@ def write_caption_report(
         position: {name: by_id[split.ids[position]] for name, by_id in captions_by_run.items()}
         for position in positions
     }
-    open_image = resolve_images(data[0], options.split, split.ids, positions, options.image_folder)
+    folder, opened = options.image_folder, split.open_images
+    open_image = resolve_images(data[0], options.split, split.ids, positions, folder, opened)
     images = {
         position: open_image(position, next(iter(captions[position].values())).boxes.tolist()) for position in positions
     }
@@ -184,6 +185,8 @@ def predict_with_attention(
 def check_head(run: CaptionerRun, split: CaptionDataset, head: int) -> None:
     """Raise ConfigError where the attention of the run's decoder has no such head; one decoding step, no search."""
     model = run.model
+    if hasattr(model, "generate"):
+        raise ConfigError(f"{run.folder} is a model of transformers, whose heads are not drawn; leave out --head")
     with eval_mode(model):
         memory = model.encode(split.read(np.array([0])).to(model.device))
         tokens = torch.full((1, 1), model.generation_config.bos_token_id, device=model.device)

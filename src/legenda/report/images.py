@@ -72,17 +72,24 @@ def no_verdict(caption: str) -> tuple[None, str]:  # noqa: ARG001
 
 
 def resolve_images(
-    data: Data, split: str, ids: Sequence[str], positions: Sequence[int], folder: Path | None
+    data: Data,
+    split: str,
+    ids: Sequence[str],
+    positions: Sequence[int],
+    folder: Path | None,
+    open_images: Callable[[np.ndarray], list[Image.Image]] | None = None,
 ) -> Callable[[int, Sequence[Sequence[float]]], ReportImage]:
     """Return a function from a position in the split and the boxes of its regions to the image.
 
-    folder: where to search for photographs; by default next to the annotations. Raise DataError for a folder that does
-    not exist or holds none of them.
+    folder: where to search for photographs; by default next to the annotations. open_images: opens those of the split,
+    in place of a search. Raise DataError for a folder that does not exist or holds none of them.
     """
     if isinstance(data, ScenesData):
         seed, families = data.seed, data.families
         return lambda position, _: draw_scene_image(split, position, seed, families)
     _check_folder(folder)
+    if open_images is not None:
+        return lambda position, _: ReportImage(open_images(np.array([position]))[0], "", no_verdict)
     files: dict[str, Path] = {}
     if isinstance(data, KarpathyData):
         names = {image.id: image.file for image in read_annotations(data.annotations, lists=data.lists)}

@@ -1,0 +1,178 @@
+"""Image-to-text models of Hugging Face's transformers in place of a run, with their own processor and `generate`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from legenda.compute import ComputeOptions, SearchOptions
+from legenda.decoding import GenerationOutput
+from legenda.decoding.generation import GenerationConfig
+from legenda.errors import ConfigError, DataError
+from legenda.evaluation.runs import CaptionerRun
+from legenda.extractors.backbone import hub_errors, load_pretrained
+from legenda.extractors.base import Extractor, ImageRegions
+from legenda.models import Captioner
+from legenda.models.base import CaptionerConfig
+from legenda.models.checkpoint import HUB_PREFIX
+from legenda.regions import Regions
+from legenda.registry import reason_of
+
+_WHOLE = np.array([[0, 0, 1, 1]], np.float32)
+
+
+@dataclass(frozen=True)
+class HubVocabulary:
+    """The tokenizer of a model."""
+
+    tokenizer: Any
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the caption of tokens, on one line."""
+        return " ".join(self.tokenizer.decode(tokens, skip_special_tokens=True).split())
+
+    @property
+    def eos_token_id(self) -> int:
+        """The token that ends a caption."""
+        return int(self.tokenizer.eos_token_id or self.tokenizer.sep_token_id or 0)
+
+
+class HubCaptioner(Captioner):
+    """A model of transformers with the interface of a captioner; its one region is the whole image.
+
+    The options of a search that `generate` lacks are refused. Words have no attention of their own: it is 1.
+    """
+
+    def __init__(self, name: str, net: Any, tokenizer: Any) -> None:
+        nn.Module.__init__(self)
+        self.name, self.net, self.vocabulary = name, net, HubVocabulary(tokenizer)
+        self.config, self.generation_config, self.backbone = CaptionerConfig(vocab_size=1), GenerationConfig(), None
+
+    def encode(self, regions: Regions) -> Any:
+        """Return the images as they are; `generate` encodes them."""
+        return regions
+
+    def generate(self, images: Any, options: SearchOptions, num_captions: int) -> GenerationOutput:
+        """Return captions of the processor's pixels `(B, 1, 3 * S * S)` by the model's own beam search or sampling."""
+        settings = _generate_settings(options)
+        B = len(images.features)
+        side = round((images.features.shape[2] / 3) ** 0.5)
+        pixels = images.features.reshape(B, 3, side, side)
+        cuda = [pixels.device] if pixels.is_cuda else []
+        try:
+            with torch.random.fork_rng(devices=cuda), torch.no_grad():
+                torch.manual_seed(options.seed)
+                found = self.net.generate(
+                    pixel_values=pixels,
+                    num_return_sequences=num_captions,
+                    return_dict_in_generate=True,
+                    output_scores=True,
+                    **settings,
+                )
+        except Exception as error:  # models raise exceptions of any type for inputs that they need and lack
+            raise DataError(
+                f"{self.name} does not caption images alone ({reason_of(error)}); name another model"
+            ) from error
+        tokens = found.sequences.unflatten(0, (B, num_captions))
+        sums = _log_probs(found).reshape(B, num_captions)
+        log_probs = torch.zeros(tokens.shape, device=tokens.device)
+        log_probs[..., 0] = sums  # of the caption as a whole
+        return GenerationOutput(tokens, log_probs, sums, torch.ones(*tokens.shape, 1, 1, device=tokens.device))
+
+
+def _generate_settings(options: SearchOptions) -> dict[str, Any]:
+    """Return the arguments of `generate`; raise ConfigError for an option that it lacks."""
+    defaults = SearchOptions()
+    for name in ("num_beam_groups", "trigram_penalty", "forbidden_last_words", "must"):
+        if getattr(options, name, None) != getattr(defaults, name, None):
+            raise ConfigError(
+                f"--{name.replace('_', '-')} is for captioners of Legenda; models of transformers lack it"
+            )
+    if options.do_sample:
+        given = {"do_sample": True, "num_beams": 1, "temperature": options.temperature}
+        given |= {"top_k": options.top_k or 0, "top_p": options.top_p or 1.0}
+    else:
+        given = {"do_sample": False, "num_beams": options.beam_size, "length_penalty": options.length_penalty}
+    given |= {"no_repeat_ngram_size": options.no_repeat_ngram_size, "max_new_tokens": options.max_length}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _log_probs(found: Any) -> Tensor:
+    """Return the score of each sequence: that of beam search, or the sum of the tokens' log-probabilities."""
+    if getattr(found, "sequences_scores", None) is not None:
+        return found.sequences_scores
+    scores = torch.stack(found.scores, dim=1).log_softmax(dim=-1)
+    tokens = found.sequences[:, -scores.shape[1] :]
+    chosen = scores.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+    return chosen.masked_fill(chosen.isneginf(), 0.0).sum(dim=1)  # padding after the end
+
+
+@dataclass(frozen=True)
+class HubRun(CaptionerRun):
+    """A model of transformers in place of a run; it has no data of its own."""
+
+    processor: Any = None
+
+    @property
+    def _config(self) -> Any:
+        """The configuration of the model of transformers."""
+        assert isinstance(self.model, HubCaptioner)
+        return self.model.net.config
+
+    @property
+    def weights(self) -> str:
+        """A digest of the configuration, with the hub's commit."""
+        config = self._config
+        return sha256(
+            json.dumps([str(getattr(config, "_commit_hash", None)), config.to_json_string()]).encode()
+        ).hexdigest()
+
+    @property
+    def summary(self) -> str:
+        """The type of the model."""
+        return f"{self._config.model_type} of transformers"
+
+    def resolve_extractor(self, given: str | None, compute: ComputeOptions | None = None) -> Extractor:  # noqa: ARG002
+        """Return the model's own processor of images; raise ConfigError for any other extractor."""
+        if given is not None:
+            raise ConfigError(f"{self.folder} has its own processor of images; leave out --extractor")
+        return Extractor(f"processor of {self.folder}", partial(_process, self.processor, str(self.folder)))
+
+
+def _process(processor: Any, name: str, images: list[Image.Image]) -> list[ImageRegions]:
+    pixels = processor(images=images, return_tensors="np")["pixel_values"]
+    if pixels.ndim != 4 or pixels.shape[2] != pixels.shape[3]:
+        raise ConfigError(f"{name} reads images of the shape {pixels.shape[1:]}, not squares; name another model")
+    return [(image.reshape(1, -1).astype(np.float32), _WHOLE) for image in pixels]
+
+
+def load_hub_run(folder: Path, compute: ComputeOptions) -> HubRun:
+    """Return a model of transformers, hf:NAME or hf:FOLDER, on the device.
+
+    It is read without running code of its own. Raise ConfigError, naming it, where it cannot be loaded or is no
+    image-to-text model.
+    """
+    name = str(folder).removeprefix(HUB_PREFIX)
+    net, processor = load_pretrained(name, "AutoModelForImageTextToText", allow_download=True)
+    from transformers import AutoTokenizer
+
+    with hub_errors(name, allow_download=True):
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    model = HubCaptioner(str(folder), net, tokenizer).eval()
+    compute.apply(model, freeze=False)
+    config = {
+        "model": {"name": str(folder)},
+        "extractor": f"processor of {folder}",
+        "imported": {"kind": "transformers"},
+    }
+    return HubRun(folder, model, config, processor=processor)
