@@ -29,8 +29,8 @@ def table(tmp_path):
 
 def test_the_packaged_model_is_fine_tuned_on_a_table_of_captions(table, tmp_path, capsys):
     out = tmp_path / "run"
-    options = [f"data.annotations={table}", "--out", str(out), "training.epochs=1"]
-    main(["train", "photo", "--init-from", "photo", *options])
+    options = [f"data.annotations={table}", "--out", str(out), "training.epochs=1", "training.steps_per_epoch=12"]
+    main(["train", "photo", "--init-from", "photo", "training.schedule.warmup_steps=0", *options])
     config = json.loads((out / "config.json").read_text())
     assert config["extractor"] == "photo"
     assert table.with_name("my.csv.photo.safetensors").is_file()
@@ -41,10 +41,13 @@ def test_the_packaged_model_is_fine_tuned_on_a_table_of_captions(table, tmp_path
     assert not torch.equal(before.decoder.embedding.weight, after.decoder.embedding.weight)
 
 
-def test_a_table_without_validation_gives_every_tenth_image_to_it(table):
+def test_a_table_without_validation_gives_every_fifth_image_to_it(table):
     images = ImageData(annotations=table).read_images()
-    assert [image.id for image in images if image.split == "val"] == ["9"]
-    assert sum(image.split == "train" for image in images) == 11
+    assert [image.id for image in images if image.split == "val"] == ["4", "9"]
+    assert sum(image.split == "train" for image in images) == 10
+    table.with_name("many.csv").write_text("file,caption\n" + "".join(f"{n}.png,a wall\n" for n in range(3000)))
+    many = ImageData(annotations=table.with_name("many.csv")).read_images()
+    assert sum(image.split == "val" for image in many) == 200
     table.write_text("\n".join(table.read_text().splitlines()[:5]) + "\n")  # two captions of each of two images
     assert [image.split for image in ImageData(annotations=table).read_images()] == ["train", "val"]
 

@@ -20,7 +20,7 @@ from legenda.data.captions import CaptionDataset
 from legenda.errors import LegendaError
 from legenda.regions import Regions
 from legenda.run_folder import HISTORY, HISTORY_TABLE, STATE
-from legenda.training import is_finished
+from legenda.training import StepDecay, is_finished
 from legenda.training import launch as launch_module
 from legenda.training import loop as loop_module
 from legenda.training import run_folder as run_folder_module
@@ -67,6 +67,33 @@ def test_the_same_settings_give_the_same_weights_and_another_seed_others(complet
     assert_same(outcome(completed_run), outcome(tmp_path / "again"))
     run(tmp_path / "other", TRAINING.replace(seed=1))
     assert outcome(tmp_path / "other")["weights"] != outcome(completed_run)["weights"]
+
+
+def test_epochs_of_a_number_of_steps_take_each_example_once_before_any_again(tmp_path, monkeypatch):
+    seen: list[np.ndarray] = []
+    original = loop_module.Stage.step
+
+    def step(self, indices: np.ndarray, *arguments, **options):
+        seen.append(indices)
+        return original(self, indices, *arguments, **options)
+
+    monkeypatch.setattr(loop_module.Stage, "step", step)
+    run(tmp_path / "run", TRAINING.replace(epochs=3, steps_per_epoch=4))  # 24 examples are 6 steps of 4
+    records = read_history(tmp_path / "run")
+    assert [record["step"] for record in records if "validation" in record] == [4, 8, 12]
+    first, second = (np.concatenate(seen[start : start + 6]) for start in (0, 6))
+    assert sorted(first) == sorted(second) == list(range(24))
+    assert list(first) != list(second)
+
+
+def test_the_weights_that_a_run_starts_with_stay_its_model_until_others_are_better(completed_run, tmp_path):
+    spoiled = TRAINING.replace(epochs=1, schedule=StepDecay(learning_rate=1.0, warmup_steps=0))
+    trained = run(tmp_path / "run", spoiled, init_from=completed_run)
+    start, end = (record for record in read_history(tmp_path / "run") if "validation" in record)
+    assert (start["step"], end["step"], trained.best_epoch) == (0, 6, 0)
+    assert trained.best == start["validation"]["CIDEr-D"] > end["validation"]["CIDEr-D"]
+    for name, tensor in legenda.load(completed_run).state_dict().items():
+        assert torch.equal(legenda.load(tmp_path / "run").state_dict()[name], tensor)
 
 
 @pytest.mark.parametrize(

@@ -28,15 +28,16 @@ from legenda.regions import Regions
 
 ImageReader = Callable[[np.ndarray], list[Image.Image]]
 """A function from positions in a split `(B,)` to their images."""
-_VALIDATION = 10
-"""One of so many images validates where the data have no split val."""
+_VALIDATION, _ENOUGH = 5, 200
+"""One of so many images validates where the data have no split val, but about so many suffice."""
 _READERS = 8
 
 
 class BackboneData(CaptionedData):
     """Captioned images; their regions are stored by a frozen backbone, or made in training by one that is trained.
 
-    Where there is no split val, every tenth training image belongs to it; of less than ten, the last one.
+    Where there is no split val, every fifth training image belongs to it, of more than 1,000 about 200, and of less
+    than five the last one.
     """
 
     backbone: str = "photo"
@@ -79,11 +80,12 @@ class BackboneData(CaptionedData):
 
 
 def hold_out(images: list[CaptionedImage]) -> list[CaptionedImage]:
-    """Return the images with every tenth of train in the split val, where there is none."""
+    """Return the images with some of train in the split val, where there is none; see `BackboneData`."""
     if any(image.split == "val" for image in images):
         return images
     train = [image.id for image in images if image.split == "train"]
-    chosen = set(train[_VALIDATION - 1 :: _VALIDATION] or train[1:][-1:])
+    stride = max(_VALIDATION, len(train) // _ENOUGH)
+    chosen = set(train[stride - 1 :: stride] or train[1:][-1:])
     return [replace(image, split="val") if image.id in chosen else image for image in images]
 
 

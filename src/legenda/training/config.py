@@ -1,5 +1,6 @@
 """The settings of a training run."""
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
@@ -20,6 +21,8 @@ class TrainingConfig(ObjectiveConfig):
     """How a model is optimized, evaluated and saved during one training stage."""
 
     epochs: PositiveInt = 15
+    steps_per_epoch: NonNegativeInt = 0
+    """Steps of an epoch, whatever the number of examples; 0 takes each example once."""
     gradient_accumulation_steps: PositiveInt = 1
     """Chunks into which each step's examples are split, one after the other, to save memory."""
     schedule: Annotated[InstanceOf[Schedule], SCHEDULES.of_kind()] = Field(default_factory=StepDecay)
@@ -70,3 +73,7 @@ class TrainingConfig(ObjectiveConfig):
         if unknown:
             raise ConfigError(f"training.dropout names {unknown[0]!r}, which is not a dropout rate; leave it out")
         return self
+
+    def count_steps(self, examples: int) -> int:
+        """Return the steps of an epoch, for a training split of so many examples."""
+        return self.steps_per_epoch or math.ceil(examples / self.batch_size)

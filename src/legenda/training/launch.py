@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import platform
 import statistics
@@ -113,10 +112,10 @@ def train(
 
     overrides: fields of the model's configuration that differ from those of the named model. stages: at least one; each
     later stage starts from the best model of the stage before. init_from: a model folder whose weights and vocabulary
-    the run starts with. device: auto, cpu, cuda, cuda:N or mps. devices, nodes: how many share the examples of every
-    step. strategy: replicate the model on each device ("ddp"), or shard weights, gradients and optimizer states
-    ("fsdp"). Raise ConfigError or CheckpointError when the folder holds a run with other settings, DataError when the
-    loss becomes non-finite.
+    the run starts with; they are scored first, as epoch 0, and stay the best model until another one is better. device:
+    auto, cpu, cuda, cuda:N or mps. devices, nodes: how many share the examples of every step. strategy: replicate the
+    model on each device ("ddp"), or shard weights, gradients and optimizer states ("fsdp"). Raise ConfigError or
+    CheckpointError when the folder holds a run with other settings, DataError when the loss becomes non-finite.
     """
     folder = Path(folder)
     first = stages[0]
@@ -148,7 +147,8 @@ def train(
         fabric.barrier()
         if fabric.global_rank:
             torch.manual_seed(first.seed + 1_000_003 * fabric.global_rank)  # dropout and samples differ by device
-        progress = TrainingLoop(fabric, task, model, tuple(stages), folder).fit(model_name)
+        loop = TrainingLoop(fabric, task, model, tuple(stages), folder, is_trained=init_from is not None)
+        progress = loop.fit(model_name)
         fabric.barrier()
     assert progress.best is not None
     return TrainResult(folder, progress.best, progress.best_epoch, progress.seconds, fabric.is_global_zero)
@@ -221,6 +221,6 @@ def estimate_seconds(
                 start = perf_counter()
                 stage.step(batch, generator, 0.0, 1, file, step=step, next_indices=following)
                 durations.append(perf_counter() - start)
-        steps = config.epochs * math.ceil(len(task.train) / config.batch_size)
+        steps = config.epochs * config.count_steps(len(task.train))
         seconds += steps * statistics.median(durations[1:])
     return seconds

@@ -167,11 +167,15 @@ class TrainingLoop:
         model: Model,
         stages: Sequence[TrainingConfig],
         folder: Path,
+        *,
+        is_trained: bool = False,
     ) -> None:
+        """is_trained: whether the model has weights of another run, which are then scored first and kept while best."""
         from lightning_fabric.strategies.model_parallel import ModelParallelStrategy  # late, as all of Fabric
 
         self.fabric, self.task, self.stages, self.folder = fabric, task, tuple(stages), folder
         self.initial_model = self.model = model
+        self.is_trained = is_trained
         self.options = dict(vars(model.config))
         self.sharded = isinstance(fabric.strategy, ModelParallelStrategy)
         resumed = (folder / STATE).exists()
@@ -205,6 +209,10 @@ class TrainingLoop:
             total = self.progress.stage_step + self.steps_per_epoch * self.config.epochs
             enabled = self.fabric.is_global_zero
             with TrainingProgress(title, total, self.progress.step, enabled=enabled) as progress_bar:
+                if self.is_trained and self.progress.step == 0 and self.progress.best is None:
+                    self._validate(progress_bar)
+                    self.progress.scores = []  # those after epochs
+                    self._save()
                 while not self._stage_is_finished():
                     self._train_epoch(progress_bar)
             if self._is_last_stage:
@@ -224,7 +232,7 @@ class TrainingLoop:
         self.validation_objective = self.task.objective_class(self.model, config, self.task.validation)
         self.average = AverageWeights(self.model, config)
         self.has_warned = False
-        self.steps_per_epoch = math.ceil(len(self.task.train) / config.batch_size)
+        self.steps_per_epoch = config.count_steps(len(self.task.train))
 
     def _model_of_stage(self) -> Model:
         """Return the initial model with the stage's dropout rates; for sharding a copy, whose parameters it moves."""
@@ -325,16 +333,24 @@ class TrainingLoop:
 
         Each batch has its own generator, seeded by its number, so resuming needs no replay.
         """
-        config, epoch = self.config, self.progress.epoch
-        order = np.random.default_rng((config.seed, epoch)).permutation(len(self.task.train))
-        if window := getattr(self.task.train, "window", 0):
-            order = order[(order // window).argsort(kind="stable")]
-        starts = [number * config.batch_size for number in range(self.steps_per_epoch)]
-        batches = [order[start : start + config.batch_size] for start in starts]
+        config, epoch, examples = self.config, self.progress.epoch, len(self.task.train)
+        steps = range(epoch * self.steps_per_epoch, (epoch + 1) * self.steps_per_epoch)
+        steps_per_pass = math.ceil(examples / config.batch_size)
+        passes = range(steps[0] // steps_per_pass, steps[-1] // steps_per_pass + 1)
+        orders = {number: self._order(number) for number in passes}
+        starts = [(step // steps_per_pass, step % steps_per_pass * config.batch_size) for step in steps]
+        batches = [orders[number][start : start + config.batch_size] for number, start in starts]
         for number in range(self.progress.step_in_epoch, self.steps_per_epoch):
             seed = np.random.SeedSequence((config.seed, epoch, number)).generate_state(1)[0]
             next_indices = batches[number + 1] if number + 1 < len(batches) else None
             yield batches[number], torch.Generator().manual_seed(int(seed)), next_indices
+
+    def _order(self, number: int) -> np.ndarray:
+        """Return the order of the examples in a pass over all of them."""
+        order = np.random.default_rng((self.config.seed, number)).permutation(len(self.task.train))
+        if window := getattr(self.task.train, "window", 0):
+            order = order[(order // window).argsort(kind="stable")]
+        return order
 
     def _log(self) -> None:
         progress = self.progress
