@@ -10,6 +10,7 @@ from PIL import Image
 import legenda
 from legenda.cli.main import main
 from legenda.errors import ConfigError, DataError
+from legenda.extractors import image_data
 from legenda.extractors.backbone import load_backbone, to_pixels
 from legenda.extractors.image_data import ImageData
 from legenda.regions import Regions
@@ -66,6 +67,26 @@ def options(table, backbone, *, trained: bool) -> list[str]:
         "training.batch_size=3",
         "training.monitor=ROUGE-L",
     ]
+
+
+def test_a_table_that_grows_adds_its_new_images_to_the_store(table, backbone, monkeypatch):
+    data = ImageData(annotations=table, backbone=backbone)
+    first = data.open_store()
+    before = {image: first.read([image]).features.copy() for image in first.ids}
+    with table.open("a") as file:
+        file.write("new.png,another picture\nbroken.png,a broken one\n")
+    Image.new("RGB", (20, 20), "red").save(table.parent / "new.png")
+    (table.parent / "broken.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"broken\.png"):
+        data.open_store()
+    Image.new("RGB", (20, 20), "blue").save(table.parent / "broken.png")
+    second = data.open_store()
+    assert second.ids == (*first.ids, "new", "broken")
+    for image, features in before.items():
+        np.testing.assert_array_equal(second.read([image]).features, features)
+    monkeypatch.setattr(image_data, "load_extractor", lambda _: pytest.fail("no image is missing"))
+    assert data.open_store().ids == second.ids
+    assert not [path for path in table.parent.iterdir() if "added" in path.name]
 
 
 def test_a_frozen_backbone_writes_its_features_once(table, backbone, tmp_path):

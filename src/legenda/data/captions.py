@@ -349,7 +349,7 @@ def stored_captions(images: Sequence[CaptionedImage], store: FeatureStore) -> Ca
     """Images whose features are in a store under a name of `ImageIndex`; raise DataError, naming one, otherwise."""
     index = ImageIndex([store])
     entries = [index.find(image.id, image.file) for image in images]
-    missing = [image.id for image, entry in zip(images, entries, strict=True) if entry is None]
+    missing = [image.file or image.id for image, entry in zip(images, entries, strict=True) if entry is None]
     if missing:
         raise DataError(
             f"{store.path} lacks {len(missing)} of the images, such as {missing[0]}; extract features for all of them"

@@ -22,7 +22,7 @@ from legenda.data.features.base import FeatureStore
 from legenda.extractors.base import Extractor, run_extractor
 from legenda.extractors.images import read_image
 from legenda.extractors.registry import load_extractor
-from legenda.jobs.features import extract_store
+from legenda.jobs.features import extract_missing
 from legenda.models.backbone import Backbone
 from legenda.regions import Regions
 
@@ -158,8 +158,15 @@ class ImageData(BackboneData, KarpathyData):
         return self.features or self.annotations.with_name(f"{self.annotations.name}.{name}.safetensors")
 
     def extract(self) -> None:
-        """Extract the features of all images; a stopped call is continued."""
-        extract_store([*map(self._path, self.read_images())], load_extractor(self.backbone), self.feature_path)
+        """Extract the features of the images that the store lacks; a stopped call is continued."""
+        paths = [*map(self._path, self.read_images())]
+        extract_missing(paths, partial(load_extractor, self.backbone), self.feature_path)
+
+    def open_store(self) -> FeatureStore:
+        """Return the features; of images that the default store lacks, they are extracted first."""
+        if self.features is None:
+            self.extract()
+        return super().open_store()
 
     def reader(self, images: Sequence[CaptionedImage]) -> ImageReader:
         """Return what reads image files in threads; it raises DataError, naming one, that cannot be read."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from legenda.compute import ComputeOptions, Precision
 from legenda.data.features import open_features, write_store
-from legenda.data.features.base import as_floats, extractor_name, find_unstorable
+from legenda.data.features.base import as_floats, extractor_name, find_unstorable, is_same_extractor
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.extractors.base import Extractor, identify, run_extractor
 from legenda.extractors.images import ImageFile, extract_batch, read_batches
@@ -135,6 +135,36 @@ def extract_store(
     identity = sampled_identity(extractor, sampling)
     work = LoadedWork(FeatureTask(extractor, identity, sampling, batch_size))
     return extract_file([*map(str, images)], work, identity, Path(out), shard_size=shard_size, progress=progress)
+
+
+def extract_missing(images: Sequence[Path], load: Callable[[], Extractor], out: Path) -> None:
+    """Add the images that a store lacks to it, or write it with all where it does not exist.
+
+    load: returns the extractor. Raise DataError, naming an image, where one has no features, and where the store is of
+    another extractor; the others are in the store.
+    """
+    check_ids(images)
+    stored = set(open_features(out).ids) if out.exists() else set()
+    missing = [image for image in images if image_id(image) not in stored]
+    if not missing:
+        return
+    extractor = load()
+    if not stored:
+        report = extract_store(missing, extractor, out)
+    else:
+        old, identity = open_features(out), str(identify(extractor))
+        if not is_same_extractor(old.extractor, identity):
+            raise DataError(
+                f"{out} lacks {missing[0]} and is of the extractor {extractor_name(old.extractor)}, not "
+                f"{extractor_name(identity)}; delete it to extract all images again"
+            )
+        added = out.with_name(f".{out.stem}.added.safetensors")
+        report = extract_store(missing, extractor, added)
+        write_store(out, chain(old.images(), open_features(added).images()), extractor=old.extractor)
+        added.unlink()
+    if report.skipped:
+        reason = report.skipped[0][1]
+        raise DataError(f"{len(report.skipped)} images of the captions have no features, such as: {reason}")
 
 
 def extract_file(
