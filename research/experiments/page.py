@@ -30,12 +30,6 @@ _STYLE = (
 WAITING: Mapping[str, tuple[str, str]] = {
     "relations": ("Relations of boxes need relative geometry (NG-SAN, MD-SAN)", "confirmed"),
     "questions": ("Questions with geometry among the regions (NG-SAN)", "confirmed"),
-    "self_critical": ("Self-critical training against cross-entropy (all papers)", "not confirmed"),
-    "branches": ("Branches against more heads (MD-SAN)", "not confirmed"),
-    "drop_branch": ("How often training leaves a branch out (MD-SAN)", "not confirmed"),
-    "normalized_queries": ("Normalized queries converge faster (NG-SAN)", "refuted"),
-    "grounding": ("Grounding with geometry and with distances (MD-SAN)", "not confirmed"),
-    "distances": ("Three distances and four scalings (MD-SAN)", "not confirmed"),
 }
 """Experiments that are planned and have no design yet, with their verdicts by an earlier rule; Holm counts them."""
 USE: Mapping[Verdict, str] = {
@@ -335,8 +329,8 @@ def _which_page(results: Mapping[str, Result]) -> Iterator[str]:
         assert effect is not None
         ratio = time_ratio(result)
         yield (
-            f"| {experiment.need} | {experiment.attention} | {metric.label}: {_number(effect.mean, metric)} "
-            f"({_bounds(effect.interval, metric)}), {len(effect.differences)} seeds | "
+            f"| {experiment.need} (`{experiment.name}`) | {experiment.attention} | {metric.label}: "
+            f"{_number(effect.mean, metric)} ({_bounds(effect.interval, metric)}), {len(effect.differences)} seeds | "
             f"[{result.verdict}](experiments/results/{experiment.name}.md) | {USE[result.verdict]} | "
             f"{'–' if ratio is None else f'x {ratio:.2f}'} |"
         )
