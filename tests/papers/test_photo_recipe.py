@@ -42,14 +42,14 @@ def test_the_packaged_model_is_fine_tuned_on_a_table_of_captions(table, tmp_path
 
 
 def test_a_table_without_validation_gives_every_fifth_image_to_it(table):
-    images = ImageData(annotations=table).read_images()
+    images = ImageData(annotations=table).split_images()
     assert [image.id for image in images if image.split == "val"] == ["4", "9"]
     assert sum(image.split == "train" for image in images) == 10
     table.with_name("many.csv").write_text("file,caption\n" + "".join(f"{n}.png,a wall\n" for n in range(3000)))
-    many = ImageData(annotations=table.with_name("many.csv")).read_images()
+    many = ImageData(annotations=table.with_name("many.csv")).split_images()
     assert sum(image.split == "val" for image in many) == 200
     table.write_text("\n".join(table.read_text().splitlines()[:5]) + "\n")  # two captions of each of two images
-    assert [image.split for image in ImageData(annotations=table).read_images()] == ["train", "val"]
+    assert [image.split for image in ImageData(annotations=table).split_images()] == ["train", "val"]
 
 
 def test_the_recipe_has_the_model_of_the_package():

@@ -196,8 +196,16 @@ def scene_captions(scene_split: SceneSplit) -> CaptionDataset:
     return CaptionDataset(tuple(scenes), scene_split.captions, scene_reader(scene_split), "scenes", "scenes", score)
 
 
+_VALIDATION, _ENOUGH = 5, 200
+"""One of so many images validates where the data have no split val, but about so many suffice."""
+
+
 class CaptionedData(Config):
-    """Captioned images, and how their captions become tokens; subclasses know where captions and regions are."""
+    """Captioned images, and how their captions become tokens; subclasses know where captions and regions are.
+
+    Where there is no split val, every fifth training image belongs to it, of more than 1,000 about 200, and of less
+    than five the last one.
+    """
 
     min_count: int = 5
     """Words that are less frequent in the counted captions become <unk> (AoANet and MD-SAN: 5; NG-SAN and X-LAN: 6)."""
@@ -220,6 +228,16 @@ class CaptionedData(Config):
         """Return all images with their captions."""
         raise NotImplementedError
 
+    def split_images(self) -> list[CaptionedImage]:
+        """Return all images, with some of train in the split val where there is none."""
+        images = self.read_images()
+        if any(image.split == "val" for image in images):
+            return images
+        train = [image.id for image in images if image.split == "train"]
+        stride = max(_VALIDATION, len(train) // _ENOUGH)
+        chosen = set(train[stride - 1 :: stride] or train[1:][-1:])
+        return [replace(image, split="val") if image.id in chosen else image for image in images]
+
     def open_regions(self, *, train: bool = False) -> RegionSource:
         """Return what images get their regions from. train: for a training, which checks them first."""
         raise NotImplementedError
@@ -232,7 +250,7 @@ class CaptionedData(Config):
     def _open(self, progress: Callable[[str], None]) -> DataModule:
         progress(f"reading {self.source}")
         regions = self.open_regions(train=True)
-        images = self.read_images()
+        images = self.split_images()
         if self._lacks_tokens(images):
             progress(f"{self.source} lacks tokens; captions are split into runs of word characters instead")
         train, validation = (self._part(images, regions, name) for name in ("train", "val"))
@@ -245,7 +263,7 @@ class CaptionedData(Config):
 
     def split(self, name: str) -> CaptionDataset:
         """Return the images of a split that have captions; all of its images where no captions of it are given."""
-        images = self.read_images()
+        images = self.split_images()
         known = any(image.captions for image in images if image.split == name)
         return self._part(images, self.open_regions(), name, missing_targets=not known)
 

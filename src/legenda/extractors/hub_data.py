@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 from legenda.config import NonNegativeInt
 from legenda.data.annotations import CaptionedImage
 from legenda.errors import ConfigError, DataError, LegendaError, did_you_mean, import_extra
-from legenda.extractors.image_data import BackboneData, ImageReader, hold_out
+from legenda.extractors.image_data import BackboneData, ImageReader
 from legenda.extractors.images import ImageFile, read_image
 from legenda.extractors.registry import load_extractor
 from legenda.extractors.sources import image_id
@@ -114,7 +114,7 @@ class HubData(BackboneData):
                 images.append(CaptionedImage(name, f"{part}/row-{row}", tuple(captions), split))
         if not images:
             raise DataError(f"{self.source} has the splits {', '.join(parts)}; name them in data.splits")
-        return hold_out(images)
+        return images
 
     def reader(self, images: Sequence[CaptionedImage]) -> ImageReader:
         """Return what reads the images of one split by position; one that does not decode is gray."""

@@ -28,17 +28,11 @@ from legenda.regions import Regions
 
 ImageReader = Callable[[np.ndarray], list[Image.Image]]
 """A function from positions in a split `(B,)` to their images."""
-_VALIDATION, _ENOUGH = 5, 200
-"""One of so many images validates where the data have no split val, but about so many suffice."""
 _READERS = 8
 
 
 class BackboneData(CaptionedData):
-    """Captioned images; their regions are stored by a frozen backbone, or made in training by one that is trained.
-
-    Where there is no split val, every fifth training image belongs to it, of more than 1,000 about 200, and of less
-    than five the last one.
-    """
+    """Captioned images; their regions are stored by a frozen backbone, or made in training by one that is trained."""
 
     backbone: str = "photo"
     """photo, hf:MODEL, timm:MODEL or torchvision:MODEL; a frozen one may be any extractor."""
@@ -77,16 +71,6 @@ class BackboneData(CaptionedData):
         if self.train_backbone:
             return ImageRegions(self, load_extractor(f"pixels:{self.image_size}"))
         return _StoredWithImages(self.open_store(), data=self)
-
-
-def hold_out(images: list[CaptionedImage]) -> list[CaptionedImage]:
-    """Return the images with some of train in the split val, where there is none; see `BackboneData`."""
-    if any(image.split == "val" for image in images):
-        return images
-    train = [image.id for image in images if image.split == "train"]
-    stride = max(_VALIDATION, len(train) // _ENOUGH)
-    chosen = set(train[stride - 1 :: stride] or train[1:][-1:])
-    return [replace(image, split="val") if image.id in chosen else image for image in images]
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,10 +156,9 @@ class ImageData(BackboneData, KarpathyData):
         """Return what reads image files in threads; it raises DataError, naming one, that cannot be read."""
         return partial(_read_files, [self._path(image) for image in images])
 
-    def read_images(self) -> list[CaptionedImage]:
-        """Read the annotations."""
-        images = super().read_images()
-        return images if self._extractor is not None else hold_out(images)
+    def split_images(self) -> list[CaptionedImage]:
+        """Return all images by split; where an extractor is given, there is no training for which to hold some out."""
+        return super().split_images() if self._extractor is None else self.read_images()
 
     def with_extractor(self, extractor: Extractor) -> ImageData:
         """Return the same images, whose regions an extractor makes whenever they are read, for an evaluation."""
