@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 Precision = Literal["float32", "bf16", "fp16"]
-_OF_SAMPLING, _OF_BEAMS = ("top_k", "top_p", "trigram_penalty"), ("num_beam_groups", "length_penalty")
+_OF_SAMPLING, _OF_BEAMS = ("top_k", "top_p", "trigram_penalty"), ("num_beam_groups", "length_penalty", "must")
 _DTYPES = {"float32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
@@ -172,6 +172,8 @@ class SearchOptions(Config):
     """Subtracted from the log-probability of a sampled token for each earlier occurrence of its trigram."""
     forbidden_last_words: tuple[str, ...] | None = None
     """Words that no caption ends with, such as a, the and of."""
+    must: tuple[str, ...] | None = None
+    """Words that occur in every caption; a|b is one of several."""
 
     @model_validator(mode="after")
     def _check_search(self) -> Self:

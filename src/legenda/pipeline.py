@@ -179,7 +179,7 @@ class Pipeline:
             for image in range(len(regions)):
                 things = self._things(regions, image)
                 found = extract_captions(output, regions, vocabulary, image)
-                if things is not None and self._is_unsure(things, output, image):
+                if things is not None and not search_options.must and self._is_unsure(things, output, image):
                     found = [_of_words(found[0], self._describe(things, regions, image))]
                 found = [replace(caption, things=things) for caption in found]
                 captions.append(found if num_captions > 1 else found[0])
@@ -227,7 +227,7 @@ class Pipeline:
                     hypotheses = zip(output.tokens[index].tolist(), output.scores[index].tolist(), strict=True)
                     captions = [(vocabulary.decode(ids), score) for ids, score in hypotheses if score > float("-inf")]
                     things = self._things(regions, index)
-                    if things is not None and self._is_unsure(things, output, index):
+                    if things is not None and not options.must and self._is_unsure(things, output, index):
                         captions = [(self._describe(things, regions, index), captions[0][1])]
                     captioned[id(file)] = ImageCaptions(file.name, tuple(captions), things=things)
             for file in batch:

@@ -66,6 +66,8 @@ def beam_search(
     if not math.isfinite(diversity_penalty):
         raise ConfigError(f"diversity_penalty must be finite, not {diversity_penalty}")
     config = resolve_config(model, generation_config, max_length=max_length, length_penalty=length_penalty)
+    if config.required_tokens and num_beam_groups > 1:
+        raise ConfigError("words are required of one group of beams; leave num_beam_groups or the words out")
     memory = encode_inputs(model, inputs)
 
     groups: list[BeamGroup] = []
@@ -74,13 +76,21 @@ def beam_search(
         penalty = DiversityPenalty(groups, diversity_penalty) if index else None
         # Groups before the last run to the end: those after them read all their tokens.
         stop_at = min(num_return_sequences, num_beams) if index == num_beam_groups - 1 else None
-        group = BeamGroup(len(memory), memory.mask.device, config)
+        group = _create_group(len(memory), memory.mask.device, config)
         stepper = Stepper(model.decoder, memory, 1, config, beam=True, temperature=temperature)
         _search(stepper, group, num_beams, penalty, stop_at, need_attention=need_attention)
         groups.append(group)
     output = _backtrack(groups, num_return_sequences)
     check_scores(output.scores)
     return output
+
+
+def _create_group(num_images: int, device: torch.device, config: GenerationConfig) -> BeamGroup:
+    if not config.required_tokens:
+        return BeamGroup(num_images, device, config)
+    from legenda.decoding.constraints import ConstrainedGroup  # it extends the group below
+
+    return ConstrainedGroup(num_images, device, config)
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,8 @@ class GenerationConfig(Config):
     """Tokens that eos may not follow."""
     no_repeat_ngram_size: NonNegativeInt = 0
     """Never generate an n-gram of this size twice in a sequence; 0 allows all."""
+    required_tokens: tuple[tuple[int, ...], ...] = ()
+    """Sets of tokens; one of each occurs in every sequence of beam search (Anderson et al., 2017)."""
     trigram_penalty: NonNegativeFloat = 0.0
     """Subtracted from a token's log-probability for each time that the trigram it would complete has occurred before in
     its row; greedy decoding and sampling apply it, beam search does not, as in AoANet's release."""
@@ -71,6 +73,7 @@ class GenerationConfig(Config):
             *self.suppress_tokens,
             *self.beam_suppress_tokens,
             *self.forbidden_last_tokens,
+            *(token for tokens in self.required_tokens for token in tokens),
         )
 
     @property

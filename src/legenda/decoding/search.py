@@ -31,7 +31,7 @@ def search(
 
     Sequences of diverse beam search are sorted over all groups. names: of the images, by default their positions; the
     samples of an image follow from its name and the seed of `options`, not from its batch. Raise ConfigError for a
-    forbidden last word outside the vocabulary.
+    forbidden or required word outside the vocabulary.
     """
     if hasattr(model, "generate"):  # a model of transformers
         return model.generate(inputs, options, num_captions)
@@ -72,13 +72,18 @@ def _override(config: GenerationConfig, options: SearchOptions, vocabulary: Voca
     names = ("max_length", "length_penalty", "no_repeat_ngram_size", "trigram_penalty")
     changes = {name: value for name in names if (value := getattr(options, name)) is not None}
     if options.forbidden_last_words is not None:
-        for word in options.forbidden_last_words:
-            if word not in vocabulary.ids:
-                raise ConfigError(
-                    f"the vocabulary has no word {word!r} to forbid; {did_you_mean(word, vocabulary.ids)}"
-                )
-        changes["forbidden_last_tokens"] = tuple(vocabulary.ids[word] for word in options.forbidden_last_words)
+        changes["forbidden_last_tokens"] = _token_ids(options.forbidden_last_words, vocabulary, "to forbid")
+    if options.must is not None:
+        sets = (words.split("|") for words in options.must)
+        changes["required_tokens"] = tuple(_token_ids(words, vocabulary, "that could be required") for words in sets)
     return config.replace(**changes)
+
+
+def _token_ids(words: Sequence[str], vocabulary: Vocabulary, purpose: str) -> tuple[int, ...]:
+    for word in words:
+        if word not in vocabulary.ids:
+            raise ConfigError(f"the vocabulary has no word {word!r} {purpose}; {did_you_mean(word, vocabulary.ids)}")
+    return tuple(vocabulary.ids[word] for word in words)
 
 
 def sort_rows(output: GenerationOutput, keys: Tensor, count: int) -> GenerationOutput:
