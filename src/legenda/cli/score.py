@@ -35,7 +35,8 @@ class Options(ScoringOptions):
     predictions: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="PREDICTIONS")]]
     """COCO results (a list of image_id and caption), {id: caption}, {id: [captions]}, or an evaluation_SPLIT.json."""
     references: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="REFERENCES")]]
-    """COCO's or Karpathy's annotations or {id: [captions]}, JSON or gzipped JSON."""
+    """COCO's or Karpathy's annotations or {id: [captions]}, JSON or gzipped JSON; those of nocaps are scored in, near
+    and out of domain too, each with document frequencies of its own."""
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,24 @@ def read_references(path: str | Path, *, split: str | None = None) -> dict[str, 
     return references
 
 
+def read_domains(path: str | Path) -> dict[str, list[str]]:
+    """Return the ids of the images of each domain in nocaps' annotations: in-domain, near-domain and out-domain.
+
+    Other files have none. Raise DataError for a file that cannot be read, and where only some images have a domain.
+    """
+    path = Path(path)
+    content = _content(path, _REFERENCES)
+    images = content.get("images") if isinstance(content, dict) else None
+    if not isinstance(images, list) or not any(isinstance(image, dict) and "domain" in image for image in images):
+        return {}
+    domains: dict[str, list[str]] = {}
+    for number, image in enumerate(images):
+        if not isinstance(image, dict) or not isinstance(image.get("domain"), str) or "id" not in image:
+            raise DataError(f"{path}: images[{number}] has no id and domain, as others have; {_REFERENCES}")
+        domains.setdefault(image["domain"], []).append(str(image["id"]))
+    return dict(sorted(domains.items()))
+
+
 def _content(path: Path, hint: str) -> Any:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         """Return a JSON object as a dict; raise DataError for a repeated key, which `json` itself ignores."""

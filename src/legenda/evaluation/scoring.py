@@ -15,7 +15,7 @@ from rich.table import Table
 
 from legenda.config import Config, NonNegativeInt, PositiveInt
 from legenda.errors import ConfigError, DataError
-from legenda.evaluation.caption_files import read_predictions, read_references
+from legenda.evaluation.caption_files import read_domains, read_predictions, read_references
 from legenda.metrics import (
     WITHOUT_JAVA,
     Difference,
@@ -47,7 +47,8 @@ class ScoringOptions(Config):
     predictions: Path
     """COCO results (a list of image_id and caption), {id: caption}, {id: [captions]}, or an evaluation_SPLIT.json."""
     references: Path
-    """COCO's or Karpathy's annotations or {id: [captions]}, JSON or gzipped JSON."""
+    """COCO's or Karpathy's annotations or {id: [captions]}, JSON or gzipped JSON; those of nocaps are scored in, near
+    and out of domain too, each with document frequencies of its own."""
     split: Literal["train", "val", "test"] | None = None
     """Use only the references of this split, in Karpathy's layout."""
     only_predicted: bool = False
@@ -118,15 +119,19 @@ def _score_captions(options: ScoringOptions, predictions: Captions) -> ScoringRe
     others = {} if options.compare_with is None else read_predictions(options.compare_with)
     frequencies = _count_document_frequencies(options.document_frequencies)
     sets = {"c5" if options.c40 else "scores": _read_references(options)}
+    domains = read_domains(options.references).items()
     if options.c40 is not None:
         sets["c40"] = read_references(options.c40)
+    references = next(iter(sets.values()))
+    parts = {name: {image: references[image] for image in images if image in references} for name, images in domains}
+    sets |= {name: part for name, part in parts.items() if part}
     resampling = {"resamples": options.resamples, "seed": options.seed}
     report = ScoringReport(
         [], {"predictions": str(options.predictions), "references": str(options.references), **resampling}, []
     )
     for name, references in sets.items():
-        # Only some of COCO's images have 40 references, so predictions of the others are expected there.
-        subset = name == "c40"
+        # Only some of COCO's images have 40 references, or are of a domain: predictions of the others are expected.
+        subset = name == "c40" or name in parts
         first = _match(options, options.predictions, predictions, references, subset=subset)
         scores = _evaluate(options, first, references, frequencies)
         bounds = intervals(scores, **resampling)
