@@ -109,3 +109,30 @@ def test_bad_input_is_named(run_command, tmp_path, clip_folder, images):
         find_image_files(images, ["1"])
     with pytest.raises(ConfigError, match="CLIP"):
         ClipModel(str(tmp_path))
+
+
+def test_the_reward_is_the_score_of_each_sample(clip_folder, images):
+    from legenda.data.captions import CaptionDataset
+    from legenda.extractors.image_data import ImageData
+    from legenda.tasks.config import SelfCriticalConfig
+    from legenda.tasks.rewards import Rewards
+    from legenda.text import Vocabulary
+
+    (images / "t.csv").write_text("file,caption\n1.png,a dog\nCOCO_val2014_000000000002.jpg,a cat sits\n")
+    data = ImageData(annotations=images / "t.csv", train_backbone=True, min_count=1)
+    split = data.open_regions().captions(data.read_images())
+    vocabulary = Vocabulary.from_counts(dict.fromkeys(WORDS, 5), min_count=1)
+    config = SelfCriticalConfig(rewards={"CLIPScore": 2.0}, clip=clip_folder)
+    rewards = Rewards.from_config(config, split, vocabulary)
+    captions = [["a dog runs", "a cat"], ["cat sits", ""]]
+    tokens = torch.tensor([[[*vocabulary.encode(c.split()), 0, 0, 0, 0][:4] for c in group] for group in captions])
+    found = rewards.result(rewards.start(np.array([1, 0]), tokens))
+    model = ClipModel(clip_folder)
+    seen = model.embed_images(split.open_images(np.array([1, 0])))
+    for row, group in enumerate(captions):
+        expected = 2 * clip_score(seen[row].expand(2, -1), model.embed_texts(group))
+        assert found[row].tolist() == pytest.approx(expected.tolist(), abs=1e-5)
+    rewards.close()
+    blind = CaptionDataset(("1",), (("a",),), split.read, "store.safetensors", "x")
+    with pytest.raises(ConfigError, match=r"store\.safetensors holds features"):
+        Rewards.from_config(config, blind, vocabulary)

@@ -65,9 +65,9 @@ class ClipModel:
 
 
 @cache
-def load_clip(name: str) -> ClipModel:
-    """Return a model by name, loaded once."""
-    return ClipModel(name)
+def load_clip(name: str, device: str = "cpu") -> ClipModel:
+    """Return a model by name on a device, loaded once."""
+    return ClipModel(name, device)
 
 
 def clip_score(images: Float[Tensor, "N D"], captions: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:

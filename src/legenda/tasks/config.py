@@ -23,7 +23,9 @@ class SelfCriticalConfig(Config):
     """The reward that is subtracted: that of the greedy caption (AoANet, X-LAN), the mean over the image's other
     samples, or the mean over all its samples (MD-SAN, for beams)."""
     rewards: Mapping[str, float] = Field(default_factory=lambda: {"CIDEr-D": 1.0})
-    """The weight of each reward."""
+    """The weight of each reward: CIDEr-D, BLEU-4, CLIPScore (of data with images), and registered ones."""
+    clip: str = "openai/clip-vit-base-patch32"
+    """The CLIP model of the reward CLIPScore, on the hub or in a folder."""
     reward_includes_eos: bool = True
     """Whether the end token counts as a word of captions and references (AoANet, X-LAN: yes; MD-SAN: no)."""
     max_reference_length: NonNegativeInt = 0

@@ -11,11 +11,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from legenda.data.captions import CaptionDataset, TokenizedCaptions
 from legenda.errors import ConfigError
+from legenda.metrics.clip import clip_score, load_clip
 from legenda.metrics.rewards import BleuReward, CiderD
 from legenda.registry import Registry
 from legenda.tasks.config import SelfCriticalConfig
@@ -26,9 +28,36 @@ Reward = Callable[[np.ndarray, np.ndarray], np.ndarray]
 rewards `(B, K)`. A caption ends at its first end token, or has T tokens without one."""
 
 _BUILT_IN = {"CIDEr-D": CiderD, "BLEU-4": BleuReward}
+_CLIP = "CLIPScore"
 
-REWARDS: Registry[Callable[..., Any]] = Registry("reward", _BUILT_IN)
+REWARDS: Registry[Callable[..., Any]] = Registry("reward", {**_BUILT_IN, _CLIP: "legenda.tasks.rewards:ClipReward"})
 """Rewards by name; a class of rewards is called with the training split and the vocabulary."""
+
+
+class ClipReward:
+    """CLIPScore of captions and their images; features of images are computed once.
+
+    Raise ConfigError for data that hold features instead of images.
+    """
+
+    def __init__(self, split: CaptionDataset, vocabulary: Vocabulary, model: str) -> None:
+        if split.open_images is None:
+            raise ConfigError(
+                f"the reward CLIPScore sees images, and {split.source} holds features; use data.kind=images or hf"
+            )
+        self._open, self._vocabulary = split.open_images, vocabulary
+        self._model = load_clip(model, "cuda" if torch.cuda.is_available() else "cpu")
+        self._images: dict[int, Tensor] = {}
+
+    def __call__(self, indices: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        """Return the scores `(B, K)` of K captions of each image."""
+        missing = [index for index in indices.tolist() if index not in self._images]
+        if missing:
+            self._images |= dict(zip(missing, self._model.embed_images(self._open(np.array(missing))), strict=True))
+        seen = torch.stack([self._images[index] for index in indices.tolist()])
+        B, K = tokens.shape[:2]
+        said = self._model.embed_texts([self._vocabulary.decode(row) for row in tokens.reshape(B * K, -1).tolist()])
+        return clip_score(seen.repeat_interleave(K, dim=0), said).reshape(B, K).double().cpu().numpy()
 
 
 class Rewards:
@@ -53,8 +82,10 @@ class Rewards:
         rewards: dict[str, Any] = {
             name: part(split, vocabulary) if isinstance(part, type) else part
             for name, part in parts.items()
-            if name not in _BUILT_IN
+            if name not in (*_BUILT_IN, _CLIP)
         }
+        if _CLIP in parts:
+            rewards[_CLIP] = ClipReward(split, vocabulary, config.clip)
         if built_in := parts.keys() & _BUILT_IN.keys():
             word_ids = WordIds(vocabulary) if config.reward_on_words else None
             references = (
