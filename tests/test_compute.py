@@ -1,5 +1,7 @@
 """Devices and precisions by name, and that they reach models, features and extractors."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scene
 from legenda.errors import ConfigError
 from legenda.evaluation.runs import load_captioner_run, load_run
-from legenda.models import freeze
+from legenda.models import layers
 from legenda.models.base import eval_mode
 from legenda.pipeline import open as open_pipeline
 
@@ -104,10 +106,10 @@ def test_models_on_cpus_compute_with_frozen_weights(make_run, draw_regions, monk
     with eval_mode(plain):
         expected = plain(regions, tokens)
         captions = plain.caption(regions)
-    monkeypatch.setattr(freeze.freeze_linear, "__defaults__", (torch.float32, 0))  # small layers too
+    monkeypatch.setattr(layers, "freeze_linear", partial(layers.freeze_linear, min_numel=0))  # small layers too
     for precision, tolerance in (("float32", 1e-5), ("bf16", 0.05)):
         model = load_captioner_run(run, ComputeOptions(device="cpu", precision=precision)).model
-        assert freeze.is_frozen(model)
+        assert layers.is_frozen(model)
         with eval_mode(model):
             error = (model(regions, tokens) - expected).abs().max().item()
         assert error < tolerance

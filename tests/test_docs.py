@@ -14,7 +14,7 @@ import legenda
 from legenda import models
 from legenda.papers import RECIPES
 from legenda.registry import load_plugin, run_source
-from legenda.tasks.rewards import REWARDS
+from legenda.tasks.self_critical import REWARDS
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

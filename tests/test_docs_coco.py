@@ -20,7 +20,7 @@ import torch
 from PIL import Image
 
 import legenda
-from legenda.evaluation.submission import IMAGE_COUNTS
+from legenda.evaluation.evaluate import IMAGE_COUNTS
 from legenda.extractors import bottom_up
 from legenda.metrics.spice import JARS_VARIABLE
 from legenda.papers import get_recipe, get_table

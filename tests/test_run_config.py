@@ -11,11 +11,11 @@ from legenda.compute import SearchOptions
 from legenda.data.captions import ScenesData
 from legenda.errors import CheckpointError, LegendaError
 from legenda.evaluation.describe import inspect_run, model_card
-from legenda.evaluation.results import caption_settings
+from legenda.evaluation.evaluate import caption_settings
 from legenda.evaluation.runs import load_run
 from legenda.io import read_json, write_json
 from legenda.run_folder import CONFIG, read_config
-from legenda.training.run_folder import is_finished
+from legenda.training.launch import is_finished
 
 _VALUES = (None, True, 2147483647, -0.5, "x", [], [1], ["x"], {}, {"x": 1}, [[]], [None])
 

@@ -18,7 +18,7 @@ from statistics import fmean, stdev
 
 import numpy as np
 
-from legenda.evaluation.caption_files import read_references, read_single_predictions
+from legenda.evaluation.scoring import read_references, read_single_predictions
 from legenda.io import write_json
 from legenda.metrics import WITHOUT_JAVA, Difference, Scores, compare, evaluate, holm, intervals
 from legenda.metrics.spice import spice

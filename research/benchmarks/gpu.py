@@ -32,7 +32,7 @@ from legenda.models.base import eval_mode
 from legenda.regions import Regions
 from legenda.tasks import Captioning
 from legenda.training import TrainingConfig, train
-from legenda.training.history import read_history
+from legenda.training.checkpoint import read_history
 from models import LENGTH, MODELS, ROWS, make_captioner, make_regions, make_task
 
 TASKS = ("xe", "self_critical", "greedy", "beam3", "latency", "fp16")

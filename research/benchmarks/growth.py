@@ -16,7 +16,7 @@ import torch
 import tyro
 
 from legenda.io import write_json
-from legenda.models.freeze import freeze_linear
+from legenda.models.layers import freeze_linear
 from models import MODELS, ROWS, make_captioner, make_regions, make_task, timed
 
 sys.path.append(str(Path(__file__).parents[1] / "figures"))

@@ -34,11 +34,9 @@ from legenda.errors import LegendaError
 from legenda.io import read_json, write_json
 from legenda.models import Captioner, create_model, describe_model
 from legenda.regions import Regions
-from legenda.tasks.base import Objective, regions_to_batch
-from legenda.tasks.config import SelfCriticalConfig
+from legenda.tasks.base import Objective, SelfCriticalConfig, regions_to_batch
 from legenda.tasks.objectives import CrossEntropy
-from legenda.tasks.rewards import Rewards
-from legenda.tasks.self_critical import SelfCriticalObjective
+from legenda.tasks.self_critical import Rewards, SelfCriticalObjective
 from legenda.training import TrainingConfig
 
 MODELS = ("transformer", "ngsan", "aoanet", "xlan", "xtransformer", "mdsan")

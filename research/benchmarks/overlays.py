@@ -20,7 +20,7 @@ from legenda.data.scenes import FAMILIES, Scene, check_caption, make_split
 from legenda.data.scenes.world import COLORS, SHAPES
 from legenda.evaluation.runs import load_captioner_run
 from legenda.pipeline import GeneratedCaption
-from legenda.report.captions import predict_with_attention
+from legenda.report.report import predict_with_attention
 
 KINDS = {"shape": SHAPES, "color": tuple(COLORS)}
 STEPS = {"the word": 0, "the word before": -1, "the word after": 1}

@@ -40,7 +40,7 @@ from legenda.data.scenes import FEATURE_DIM, SceneCounts
 from legenda.data.scenes.language import references
 from legenda.data.scenes.world import make_scene
 from legenda.errors import ConfigError, did_you_mean
-from legenda.evaluation.results import RowRun
+from legenda.evaluation.evaluate import RowRun
 from legenda.io import read_text, write_text
 from legenda.models.registry import build_model
 from legenda.papers import get_recipe

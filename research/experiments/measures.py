@@ -18,14 +18,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from legenda.compute import SearchOptions
-from legenda.evaluation.results import evaluation_path
+from legenda.evaluation.evaluate import evaluation_path
 from legenda.evaluation.runs import load_captioner_run
 from legenda.io import get_field, read_json
 from legenda.metrics.diversity import measure_diversity
 from legenda.models.checkpoint import load_any
 from legenda.tasks.base import Objective
 from legenda.tasks.captioning import Captioning, generate_captions
-from legenda.training.history import read_history
+from legenda.training.checkpoint import read_history
 
 HINT = "run research/experiments/run.py NAME to write it again"
 SECONDS = "seconds.json"

@@ -13,13 +13,13 @@ import tyro
 from legenda.compute import ComputeOptions, ExtractorOptions
 from legenda.data.captions import CaptionDataset
 from legenda.errors import ConfigError, DataError, did_you_mean
-from legenda.evaluation.predict import reject_options
+from legenda.evaluation.evaluate import reject_options
 from legenda.evaluation.runs import CaptionerRun, load_captioner_run, resolve_data, unique_run_names
 from legenda.extractors import find_images, read_image, run_extractor
 from legenda.pipeline import GeneratedCaption
 from legenda.regions import Regions
-from legenda.report.captions import common_split, predict_with_attention
 from legenda.report.images import ReportImage, no_verdict, resolve_images
+from legenda.report.report import common_split, predict_with_attention
 
 Runs = tyro.conf.Positional[tuple[Path, ...]]
 

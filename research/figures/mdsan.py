@@ -25,7 +25,7 @@ from PIL import Image
 from legenda.data.captions import ScenesData
 from legenda.data.scenes import FEATURE_DIM
 from legenda.errors import ConfigError
-from legenda.evaluation.predict import reject_options
+from legenda.evaluation.evaluate import reject_options
 from legenda.evaluation.runs import CaptionerRun
 from legenda.extractors import find_images, read_image
 from legenda.models import Captioner, create_model

@@ -18,7 +18,7 @@ from legenda.errors import ConfigError, DataError, did_you_mean
 from legenda.evaluation.runs import CaptionerRun, resolve_data, unique_run_names
 from legenda.regions import Regions
 from legenda.run_folder import CONFIG, HISTORY, read_config
-from legenda.training.history import read_history
+from legenda.training.checkpoint import read_history
 
 _FIXED = (0.5, 1.0, 2.0)
 _MAX_RATIO, _GRID_POINTS, _MIN_RATIO = 3.0, 61, 1e-3

@@ -21,9 +21,8 @@ from rich.table import Table
 from scipy.stats import kendalltau, spearmanr
 
 from legenda.errors import DataError
-from legenda.evaluation.caption_files import read_references
 from legenda.evaluation.comparison import score_per_image
-from legenda.evaluation.scoring import ScoringReport
+from legenda.evaluation.scoring import ScoringReport, read_references
 from legenda.io import parse_json, read_text, verified
 
 _HINT = (

@@ -20,7 +20,7 @@ from words import write_tensors
 
 from legenda.extractors.photo.consensus import CONSENSUS
 from legenda.io import write_json
-from legenda.models.weights import load_tensors, quantize, save_weights
+from legenda.models.checkpoint import load_tensors, quantize, save_weights
 
 UNLIKE = 0.01
 """Share of the validation photographs whose captions would be replaced."""

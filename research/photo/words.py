@@ -28,7 +28,7 @@ from vectors import FILES
 
 from legenda.extractors.photo.layout import DENSE, GLOBAL, VISUAL, WORD
 from legenda.extractors.photo.words import caption_shares
-from legenda.models.weights import load_tensors, quantize
+from legenda.models.checkpoint import load_tensors, quantize
 from legenda.text import ptb_tokenize
 
 STOP = frozenset(

@@ -34,9 +34,9 @@ _REGISTRIES = {
     "register_geometry": "legenda.attention.config:GEOMETRIES",
     "register_metric": "legenda.metrics.evaluation:METRICS",
     "register_norm": "legenda.attention.normalization:NORMS",
-    "register_reward": "legenda.tasks.rewards:REWARDS",
+    "register_reward": "legenda.tasks.self_critical:REWARDS",
     "register_schedule": "legenda.training.schedules:SCHEDULES",
-    "register_window": "legenda.attention.windows:WINDOWS",
+    "register_window": "legenda.attention.distance:WINDOWS",
 }
 """Decorators that take a name and add a part to a registry, whose docstring says what a part is."""
 _MODULES = (

@@ -44,8 +44,6 @@ class ComputeOptions(Config):
     def _check_compute(self) -> Self:
         if re.fullmatch(r"auto|cpu|cuda(:\d+)?|mps", self.device) is None:
             raise ConfigError(f"device must be auto, cpu, cuda, cuda:N or mps, not {self.device!r}")
-        if self.precision not in _DTYPES:
-            raise ConfigError(f"precision must be float32, bf16 or fp16, not {self.precision!r}")
         return self
 
     def resolve(self) -> torch.device:
@@ -84,7 +82,7 @@ class ComputeOptions(Config):
         """Move a model to the device for inference in the precision: frozen weights on CPUs, elsewhere autocast."""
         import torch
 
-        from legenda.models.freeze import freeze_linear
+        from legenda.models.layers import freeze_linear
 
         device = self.resolve_for_models()
         model.to(device)
@@ -104,24 +102,10 @@ class ComputeOptions(Config):
 
 
 class RunOptions(ComputeOptions):
-    """How commands load a run: also whether they take features of another extractor."""
+    """How commands load a run: also whether they take features of another extractor, and compile its step."""
 
     ignore_extractor_mismatch: bool = False
     """Only warn where the features are not of the extractor of the training."""
-
-
-class ExtractorOptions(RunOptions):
-    """How commands load a run with the extractor of its features."""
-
-    allow_download: bool = False
-    """Fetch the extractor that a run names where this machine does not have it."""
-    consensus: bool = True
-    """Choose among the beams by the CIDEr to expect of each, where the model can, as photo does."""
-
-
-class CompileOptions(ComputeOptions):
-    """How commands load a model that they generate text with."""
-
     compile: bool = False
     """Compile the decoding step with torch.compile; it pays on GPUs and for many images, as compiling takes minutes."""
 
@@ -207,12 +191,13 @@ class SearchOptions(Config):
         return {name: to_json(getattr(self, name)) for name in SearchOptions.model_fields}
 
 
-class RunSearchOptions(RunOptions, CompileOptions, SearchOptions):
-    """Options of commands that caption with a run."""
+class ExtractorOptions(RunOptions):
+    """How commands load a run with the extractor of its features."""
 
-
-class PipelineOptions(ExtractorOptions, CompileOptions):
-    """How `legenda.open` loads a run with its extractor."""
+    allow_download: bool = False
+    """Fetch the extractor that a run names where this machine does not have it."""
+    consensus: bool = True
+    """Choose among the beams by the CIDEr to expect of each, where the model can, as photo does."""
 
 
 def _has_bf16() -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from legenda.compute import PipelineOptions, Precision, SearchOptions
+from legenda.compute import ExtractorOptions, Precision, SearchOptions
 from legenda.config import merge
 from legenda.decoding import GenerationOutput
 from legenda.decoding.search import search
@@ -374,7 +374,7 @@ def open(
     the device does not exist, or the extractor is missing or is not the one of the training; with
     `ignore_extractor_mismatch` another one is only warned of.
     """
-    compute = PipelineOptions(
+    compute = ExtractorOptions(
         device=device,
         precision=precision,
         compile=compile,

@@ -25,10 +25,8 @@ STATE = "training_state.safetensors"
 """What a stopped training resumes from."""
 HISTORY = "metrics.jsonl"
 """Losses and scores, one record a line."""
-HISTORY_TABLE = "metrics.csv"
-"""The same records as a table."""
 
-RUN_FILES = (CONFIG, WEIGHTS, STAGE_WEIGHTS, VOCABULARY, ANSWERS, SUBWORDS, STATE, HISTORY, HISTORY_TABLE)
+RUN_FILES = (CONFIG, WEIGHTS, STAGE_WEIGHTS, VOCABULARY, ANSWERS, SUBWORDS, STATE, HISTORY)
 """All of them but the evaluations."""
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from legenda.attention.dropout import dropout
+from legenda.attention.multi_head import dropout
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

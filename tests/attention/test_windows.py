@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from legenda import Regions
 from legenda.attention import MultiHeadAttention
+from legenda.attention.distance import WINDOWS, halo_windows, local_windows, swin_windows
 from legenda.attention.geometry import Geometry, grid_positions
-from legenda.attention.windows import WINDOWS, halo_windows, local_windows, swin_windows
 
 PLACES = st.lists(
     st.tuples(st.floats(0, 9, width=32) | st.integers(0, 9), st.floats(0, 9, width=32) | st.integers(0, 9)),

@@ -153,7 +153,7 @@ def test_invalid_data_settings_in_the_config_are_named(scenes_run, run_command, 
         ("training.monitor=trut", "training.monitor='trut' is not a validation score; did you mean truth?"),
         ("model.geometry=quer", "geometry='quer' is unknown; choose from none, absolute"),
         ("data.train=0", "the split train of scenes takes at least 1 example, not 0"),
-        ("data.families=[]", "families must name at least one of near, size, bind, absent, parity"),
+        ("data.families=[]", "families must name at least one of near, size"),
     ],
 )
 def test_an_invalid_setting_is_one_sentence_and_leaves_no_folder(run_command, tmp_path, wrong, message):

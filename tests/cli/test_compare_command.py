@@ -7,7 +7,7 @@ import pytest
 
 from legenda.config import to_json
 from legenda.data.captions import ScenesData
-from legenda.evaluation.results import evaluation_path
+from legenda.evaluation.evaluate import evaluation_path
 from legenda.evaluation.runs import describe_data
 from legenda.extras.vqa import SceneQuestionsData
 from legenda.io import write_json

@@ -5,8 +5,7 @@ import json
 import pytest
 from PIL import Image
 
-from legenda.training.checkpoint import read_progress
-from legenda.training.history import read_history
+from legenda.training.checkpoint import read_history, read_progress
 
 SHORT = "training.epochs=1 training.batch_size=8 training.eval_beam_size=1 training.eval_every=1"
 SCENES = "data.train=12 data.validation=6 data.test=6"

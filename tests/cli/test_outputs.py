@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from legenda.evaluation.results import evaluation_path
+from legenda.evaluation.evaluate import evaluation_path
 
 
 @pytest.fixture

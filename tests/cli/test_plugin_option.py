@@ -31,7 +31,7 @@ from legenda.models.transformer import TransformerConfig, TransformerDecoder
 from legenda.recipes import Recipe
 from legenda.regions import Memory
 from legenda.tasks import Captioning
-from legenda.tasks.config import SelfCriticalConfig
+from legenda.tasks.base import SelfCriticalConfig
 from legenda.training import Constant, TrainingConfig
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from legenda.cli.main import main
 from legenda.data.captions import ScenesData
-from legenda.report.captions import select_examples
+from legenda.report.report import select_examples
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -28,7 +28,7 @@ OWN = """
 import legenda
 from legenda.data.captions import ScenesData
 from legenda.recipes import Recipe
-from legenda.tasks.config import SelfCriticalConfig
+from legenda.tasks.base import SelfCriticalConfig
 from legenda.training import Constant, TrainingConfig
 
 @legenda.register_reward("short")

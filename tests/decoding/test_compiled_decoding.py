@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import legenda
-from legenda.compute import CompileOptions
+from legenda.compute import RunOptions
 from legenda.decoding import beam_search
 from legenda.errors import ConfigError
 
@@ -52,13 +52,13 @@ def test_the_compiled_step_is_called_with_a_static_cache(regions):
 
 def test_the_option_compiles_models_that_generate_text():
     model = build()
-    CompileOptions(device="cpu").apply(model)
+    RunOptions(device="cpu").apply(model)
     assert model.decoder.compiled_step is None
-    CompileOptions(device="cpu", compile=True).apply(model)
+    RunOptions(device="cpu", compile=True).apply(model)
     assert model.decoder.compiled_step is not None
     mcan = torch.nn.Module()
     mcan.name = "mcan"
     with pytest.raises(ConfigError, match="mcan generates no text, so it has no step to compile; leave compile out"):
-        CompileOptions(device="cpu", compile=True).apply(mcan)
+        RunOptions(device="cpu", compile=True).apply(mcan)
     with pytest.raises(ConfigError, match="compiled steps compute in float32 on the CPU; leave compile or bf16 out"):
-        CompileOptions(device="cpu", precision="bf16", compile=True).apply(model)
+        RunOptions(device="cpu", precision="bf16", compile=True).apply(model)

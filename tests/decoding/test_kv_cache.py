@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import legenda
-from legenda.decoding.decoder import append_kv
+from legenda.decoding.generation import append_kv
 
 
 def test_a_growing_cache_appends_and_a_static_one_writes_at_its_length():

@@ -4,7 +4,7 @@ import pytest
 
 from legenda.data.captions import ScenesData
 from legenda.evaluation.describe import model_card
-from legenda.evaluation.results import evaluation_path
+from legenda.evaluation.evaluate import evaluation_path
 from legenda.evaluation.runs import load_run
 from legenda.io import write_json
 

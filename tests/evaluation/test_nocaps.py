@@ -5,7 +5,7 @@ import json
 import pytest
 
 from legenda.errors import DataError
-from legenda.evaluation.caption_files import read_domains
+from legenda.evaluation.scoring import read_domains
 from legenda.metrics import evaluate
 
 DOMAINS = ["in-domain", "out-domain", "near-domain", "in-domain", "out-domain", "near-domain"]

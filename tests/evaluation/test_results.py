@@ -10,10 +10,16 @@ import pytest
 from legenda.compute import SearchOptions
 from legenda.data.captions import ScenesData
 from legenda.errors import LegendaError
-from legenda.evaluation.evaluate import evaluate_captions
-from legenda.evaluation.results import RowRun, caption_settings, evaluation_path, read_scores, write_evaluation
+from legenda.evaluation.evaluate import (
+    RowRun,
+    caption_settings,
+    evaluate_captions,
+    evaluation_path,
+    read_scores,
+    write_evaluation,
+)
 from legenda.evaluation.runs import load_captioner_run
-from legenda.models.weights import save_weights
+from legenda.models.checkpoint import save_weights
 from legenda.run_folder import STAGE_WEIGHTS, WEIGHTS
 
 CONFIG = {"model": {"name": "ngsan", "generation_config": {"max_length": 20}}, "data": {"kind": "scenes", "test": 4}}

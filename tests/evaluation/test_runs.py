@@ -11,7 +11,7 @@ from legenda.data.captions import ScenesData
 from legenda.errors import LegendaError
 from legenda.evaluation.runs import load_captioner_run, load_run
 from legenda.extractors import load_extractor
-from legenda.models.weights import save_weights
+from legenda.models.checkpoint import save_weights
 from run_fixtures import ROOT
 
 SCENES = ScenesData(train=6, validation=4, test=2)

@@ -8,7 +8,7 @@ import pytest
 
 from legenda.cli.main import main
 from legenda.data.features import write_store
-from legenda.evaluation.submission import IMAGE_COUNTS
+from legenda.evaluation.evaluate import IMAGE_COUNTS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

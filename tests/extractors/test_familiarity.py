@@ -7,7 +7,7 @@ from PIL import Image
 
 from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, find_things, make_scene
-from legenda.evaluation.predict import describe_one_caption
+from legenda.evaluation.evaluate import describe_one_caption
 from legenda.extractors.base import find_unfamiliar
 from legenda.report.images import packaged_photographs
 

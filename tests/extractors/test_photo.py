@@ -21,8 +21,7 @@ from legenda.extractors.photo.consensus import INPUTS, Consensus, ngrams, normal
 from legenda.extractors.photo.things import Thing, describe_things, labels, name_kind, read_things
 from legenda.extractors.photo.vision import PARTS, box_weights
 from legenda.extractors.photo.words import NUM_PHRASES, NUM_WORDS
-from legenda.models.checkpoint import ASSETS, PACKAGED
-from legenda.models.weights import dequantize, quantize
+from legenda.models.checkpoint import ASSETS, PACKAGED, dequantize, quantize
 from legenda.pipeline import json_entry
 
 _FOLDER = ASSETS / PACKAGED

@@ -17,7 +17,7 @@ from legenda.extras.translation import (
     translate,
 )
 from legenda.models.checkpoint import load_any
-from legenda.text.subwords import BPETokenizer, build_subword_vocabulary
+from legenda.text.tokenizers import BPETokenizer, build_subword_vocabulary
 from legenda.training import TrainingConfig, train
 from legenda.training.schedules import InverseSqrt
 

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 import legenda
 from legenda import LegendaError, Regions
 from legenda.decoding import Ensemble, beam_search, greedy
+from legenda.importers.load import StateDictMapper
 from legenda.importers.releases import load_aoanet
-from legenda.importers.weight_map import StateDictMapper
 
 DATA = Path(__file__).parent / "data"
 HEADS, T = 4, 20

@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
 from legenda import Regions, importers
+from legenda.importers.load import StateDictMapper
 from legenda.importers.releases import load_mcan
-from legenda.importers.weight_map import StateDictMapper
 from legenda.models.checkpoint import load_any
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 from legenda import LegendaError, Regions
 from legenda.decoding import beam_search, greedy
+from legenda.importers.load import StateDictMapper
 from legenda.importers.releases import END, PAD, load_mdsan
-from legenda.importers.weight_map import StateDictMapper
 
 DATA = Path(__file__).parent / "data"
 NAMES = (

@@ -6,8 +6,8 @@ from torch.nn import functional as F
 
 from legenda import Regions
 from legenda.decoding import beam_search, greedy
+from legenda.importers.load import StateDictMapper
 from legenda.importers.releases import load_xlan, load_xtransformer
-from legenda.importers.weight_map import StateDictMapper
 from legenda.models.xtransformer import positions
 
 HEADS, ROWS, T, SMOOTHING = 4, 2, 17, 0.1

@@ -5,8 +5,8 @@ import torch
 from torch.nn import functional as F
 
 from legenda import LegendaError, Regions
+from legenda.importers.load import StateDictMapper
 from legenda.importers.releases import load_xlan, load_xtransformer
-from legenda.importers.weight_map import StateDictMapper
 
 HEADS, ROWS = 4, 2
 LOADERS = {"xlan": load_xlan, "xtransformer": load_xtransformer}

@@ -17,10 +17,9 @@ from legenda.data.features import open_features
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.extractors import Extractor
 from legenda.jobs import Job, extract_store, open_job, run_job
-from legenda.jobs.captions import fingerprint
 from legenda.jobs.engine import LoadedWork
-from legenda.jobs.features import FeatureTask, extract_shards
-from legenda.models.weights import save_weights
+from legenda.jobs.work import FeatureTask, extract_shards, fingerprint
+from legenda.models.checkpoint import save_weights
 from legenda.run_folder import WEIGHTS
 
 SHARD_SIZE, BATCH_SIZE = 4, 3
@@ -229,7 +228,7 @@ def test_a_listing_is_read_where_it_is_and_must_not_change(images, tmp_path, mon
 
 def test_the_weights_of_a_job_are_known_without_reading_their_tensors(make_run, tmp_path, monkeypatch):
     run = make_run("transformer", ScenesData(train=6, validation=3))
-    for reader in ("legenda.models.weights._read", "hashlib.file_digest"):
+    for reader in ("legenda.models.checkpoint._read", "hashlib.file_digest"):
         monkeypatch.setattr(reader, lambda *_: pytest.fail("the tensors were read"))
     first = fingerprint(run)
     shutil.copytree(run, tmp_path / "copy")

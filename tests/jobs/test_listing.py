@@ -15,14 +15,12 @@ from legenda.jobs.job import index_listing, names_of_shard, write_names, write_s
     st.lists(st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\r\n\0"), min_size=1)),
     st.integers(1, 5),
     st.integers(1, 4),
-    st.integers(2, 3),
 )
-def test_a_listing_holds_each_name_once_and_shards_partition_it(tmp_path_factory, names, size, sort_size, merge_size):
+def test_a_listing_holds_each_name_once_and_shards_partition_it(tmp_path_factory, names, size, sort_size):
     folder = tmp_path_factory.mktemp("listing")
     listing, index = folder / "names.txt", folder / "index.bin"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("legenda.jobs.job._SORT_SIZE", sort_size)
-        patch.setattr("legenda.jobs.job._MERGE_SIZE", merge_size)
         write_sorted(names, listing, folder)
     if not names:
         with pytest.raises(DataError, match="names no image"):

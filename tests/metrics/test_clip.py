@@ -114,8 +114,8 @@ def test_bad_input_is_named(run_command, tmp_path, clip_folder, images):
 def test_the_reward_is_the_score_of_each_sample(clip_folder, images):
     from legenda.data.captions import CaptionDataset
     from legenda.extractors.image_data import ImageData
-    from legenda.tasks.config import SelfCriticalConfig
-    from legenda.tasks.rewards import Rewards
+    from legenda.tasks.base import SelfCriticalConfig
+    from legenda.tasks.self_critical import Rewards
     from legenda.text import Vocabulary
 
     (images / "t.csv").write_text("file,caption\n1.png,a dog\nCOCO_val2014_000000000002.jpg,a cat sits\n")

@@ -3,7 +3,7 @@
 import pytest
 
 from legenda.errors import LegendaError
-from legenda.metrics.translation import compare_translations, score_translations
+from legenda.metrics.translation import score_translations
 
 pytest.importorskip("sacrebleu", reason="needs sacrebleu")
 
@@ -36,19 +36,14 @@ GOOD = {name: lines[0] if int(name) % 8 else "a dog sleeps" for name, lines in R
 BAD = {name: lines[0] if int(name) % 2 else "a dog sleeps" for name, lines in REFERENCES.items()}
 
 
-def test_margins_and_p_values():
+def test_margins():
     good, bad = (score_translations(output, REFERENCES, resamples=200) for output in (GOOD, BAD))
     for name in ("BLEU", "chrF"):
         assert bad.corpus[name] + bad.margins[name] < good.corpus[name]
         assert 1 < bad.margins[name] < 30
-    assert all(p < 0.01 for p in compare_translations(BAD, GOOD, REFERENCES, resamples=200).values())
-    changed = GOOD | {"1": "the 1 dogs run over the grass"}
-    assert all(p > 0.05 for p in compare_translations(changed, GOOD, REFERENCES, resamples=200).values())
 
 
 def test_what_cannot_be_scored_is_refused():
     for arguments in (({}, REFERENCES), ({"x": "a"}, REFERENCES)):
         with pytest.raises(LegendaError):
             score_translations(*arguments)
-    with pytest.raises(LegendaError):
-        compare_translations(GOOD, {"1": "a"}, REFERENCES)

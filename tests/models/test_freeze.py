@@ -9,9 +9,8 @@ from torch import nn
 import legenda
 from legenda.errors import CheckpointError
 from legenda.models.base import eval_mode
-from legenda.models.freeze import freeze_linear, is_frozen, packed_linear
-from legenda.models.layers import WordLSTM
-from legenda.models.x_linear import ConcatUpdate
+from legenda.models.layers import WordLSTM, freeze_linear, is_frozen, packed_linear
+from legenda.models.xlan import ConcatUpdate
 from legenda.regions import Regions
 
 LAYERS = {

@@ -5,10 +5,10 @@ import torch
 
 from legenda.decoding import beam_search
 from legenda.errors import LegendaError
+from legenda.models.checkpoint import load_weights, save_weights
 from legenda.models.translator import Translator, TranslatorConfig
-from legenda.models.weights import load_weights, save_weights
 from legenda.text import Vocabulary
-from legenda.text.subwords import BPETokenizer, SentencePieceTokenizer
+from legenda.text.tokenizers import BPETokenizer, SentencePieceTokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

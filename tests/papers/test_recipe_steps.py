@@ -11,8 +11,7 @@ import legenda
 from legenda.papers import all_recipes
 from legenda.recipes import stage_names
 from legenda.run_folder import STATE
-from legenda.training.checkpoint import read_progress
-from legenda.training.history import read_history
+from legenda.training.checkpoint import read_history, read_progress
 
 RECIPES = all_recipes()
 REPRESENTATIVES = ("coco.xlan", "refcoco.mcan", "wmt14.nsa")

@@ -7,8 +7,8 @@ import pytest
 
 from legenda.data.captions import CaptionDataset
 from legenda.metrics import CiderD
-from legenda.tasks.config import SelfCriticalConfig
-from legenda.tasks.rewards import Rewards, WordIds
+from legenda.tasks.base import SelfCriticalConfig
+from legenda.tasks.self_critical import Rewards, WordIds
 from legenda.text import Vocabulary, ptb_tokenize
 
 VOCABULARY = Vocabulary(("<unk>", "<pad>", "<begin>", "<end>", "a", "dog", "runs", "(", "12pm"))

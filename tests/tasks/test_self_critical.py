@@ -10,11 +10,9 @@ import legenda
 from legenda import Regions
 from legenda.data.captions import CaptionDataset
 from legenda.decoding import GenerationOutput, beam_search
-from legenda.tasks.base import Batch
-from legenda.tasks.config import SelfCriticalConfig
+from legenda.tasks.base import Batch, SelfCriticalConfig
 from legenda.tasks.objectives import CrossEntropy
-from legenda.tasks.rewards import Rewards
-from legenda.tasks.self_critical import SelfCriticalObjective
+from legenda.tasks.self_critical import Rewards, SelfCriticalObjective
 from legenda.training import TrainingConfig
 
 END, BANNED, V, LONGEST = 0, 3, 4, 2

@@ -13,11 +13,9 @@ from legenda import Regions
 from legenda.data.captions import CaptionDataset
 from legenda.models.xtransformer import positions
 from legenda.tasks import cross_entropy, policy_gradient
-from legenda.tasks.base import Batch
-from legenda.tasks.config import SelfCriticalConfig
+from legenda.tasks.base import Batch, SelfCriticalConfig
 from legenda.tasks.objectives import policy_gradient_normalizer, token_mask
-from legenda.tasks.rewards import Rewards
-from legenda.tasks.self_critical import SelfCriticalObjective, token_log_probs
+from legenda.tasks.self_critical import Rewards, SelfCriticalObjective, token_log_probs
 from legenda.training import TrainingConfig
 
 RELEASED = Path(__file__).parents[1] / "importers" / "data"

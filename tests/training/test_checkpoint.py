@@ -10,8 +10,15 @@ from torch import nn
 
 from legenda.errors import LegendaError
 from legenda.run_folder import HISTORY, STATE
-from legenda.training.checkpoint import Progress, collect_state, load_state, read_progress, save_state
-from legenda.training.history import open_history, read_history
+from legenda.training.checkpoint import (
+    Progress,
+    collect_state,
+    load_state,
+    open_history,
+    read_history,
+    read_progress,
+    save_state,
+)
 
 PROGRESS = Progress(epoch=3, step_in_epoch=2, step=17, best=0.1 + 0.2, best_epoch=2, seconds=4.5, sums={"loss": 1 / 3})
 

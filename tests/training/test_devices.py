@@ -10,10 +10,10 @@ import safetensors.torch
 import torch
 from small_runs import TRAINING, open_scenes, run
 
-from legenda.tasks.config import SelfCriticalConfig
+from legenda.tasks.base import SelfCriticalConfig
 from legenda.training import TrainingConfig
+from legenda.training.checkpoint import TENSORBOARD_FOLDER, read_history
 from legenda.training.distributed import describe_idle_devices
-from legenda.training.history import TENSORBOARD_FOLDER, read_history
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -121,7 +121,7 @@ def test_two_processes_train_as_one(tmp_path, request, strategy):
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     assert stderr.count("epoch 2 validation") == 1
-    names = {"config.json", "metrics.csv", "metrics.jsonl", "model.safetensors", "training_state.safetensors"}
+    names = {"config.json", "metrics.jsonl", "model.safetensors", "training_state.safetensors"}
     assert {path.name for path in (together / "run").iterdir()} == {*names, "vocabulary.txt", TENSORBOARD_FOLDER}
 
 

@@ -5,7 +5,7 @@ from types import ModuleType
 
 import pytest
 
-from legenda.training.history import open_loggers
+from legenda.training.checkpoint import open_loggers
 
 RECORD = {"step": 20, "epoch": 2, "loss": 0.5, "validation": {"CIDEr-D": 0.25, "truth": None}}
 

@@ -19,13 +19,11 @@ import legenda
 from legenda.data.captions import CaptionDataset
 from legenda.errors import LegendaError
 from legenda.regions import Regions
-from legenda.run_folder import HISTORY, HISTORY_TABLE, STATE
+from legenda.run_folder import HISTORY, STATE
 from legenda.training import StepDecay, is_finished
 from legenda.training import launch as launch_module
 from legenda.training import loop as loop_module
-from legenda.training import run_folder as run_folder_module
-from legenda.training.checkpoint import read_progress
-from legenda.training.history import TENSORBOARD_FOLDER, read_history
+from legenda.training.checkpoint import TENSORBOARD_FOLDER, read_history, read_progress
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -33,7 +31,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def test_a_run_leaves_a_model_its_history_and_its_state(completed_run):
     assert outcome(completed_run)["files"] == [
         "config.json",
-        HISTORY_TABLE,
         HISTORY,
         "model.safetensors",
         TENSORBOARD_FOLDER,
@@ -172,7 +169,7 @@ def test_a_process_killed_while_it_writes_its_state_is_resumed_exactly(completed
 @pytest.mark.parametrize(
     ("module", "name", "done"),
     [
-        (run_folder_module, "write_json", True),  # config.json without vocabulary.txt
+        (launch_module, "write_json", True),  # config.json without vocabulary.txt
         (launch_module, "init_run_dir", True),
     ],
 )

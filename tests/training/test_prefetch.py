@@ -9,7 +9,7 @@ from small_runs import TRAINING, run
 from two_stages import SECOND
 
 from legenda.errors import LegendaError
-from legenda.tasks.rewards import Rewards
+from legenda.tasks.self_critical import Rewards
 from legenda.training import stage as stage_module
 from legenda.training.stage import Prefetcher
 

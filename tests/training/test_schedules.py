@@ -5,7 +5,7 @@ import math
 import pytest
 
 from legenda.errors import LegendaError
-from legenda.tasks.config import ScheduledSamplingConfig
+from legenda.tasks.base import ScheduledSamplingConfig
 from legenda.training import Constant, Cosine, EpochwiseLR, Linear, Noam, Plateau, StepDecay
 from legenda.training.schedules import InverseSqrt
 

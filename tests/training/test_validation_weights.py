@@ -10,8 +10,8 @@ from legenda.papers import get_recipe
 from legenda.run_folder import STATE
 from legenda.tasks import Captioning
 from legenda.training import Constant, train
-from legenda.training.evaluation_loop import validate, validation_loss
-from legenda.training.history import read_history
+from legenda.training.checkpoint import read_history
+from legenda.training.loop import validate, validation_loss
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

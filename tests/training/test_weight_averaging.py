@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from legenda.training import TrainingConfig
-from legenda.training.optim import AverageWeights
+from legenda.training.stage import AverageWeights
 
 
 def set_weight(model: nn.Linear, value: float) -> None:

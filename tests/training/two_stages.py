@@ -3,7 +3,7 @@
 import pytest
 
 from legenda.tasks import captioning as captioning_module
-from legenda.tasks.config import SelfCriticalConfig
+from legenda.tasks.base import SelfCriticalConfig
 from legenda.training import Plateau, TrainingConfig
 from legenda.training import launch as launch_module
 

@@ -3,7 +3,7 @@
 from legenda.attention.additive import AdditiveAttention
 from legenda.attention.aoa import AttentionOnAttention
 from legenda.attention.config import ATTENTIONS, GEOMETRIES, AttentionConfig, PairGeometry
-from legenda.attention.distance import DISTANCES, DistanceRescale
+from legenda.attention.distance import DISTANCES, WINDOWS, DistanceRescale
 from legenda.attention.geometry import (
     Geometry,
     GeometryBias,
@@ -15,7 +15,6 @@ from legenda.attention.geometry import (
 from legenda.attention.multi_branch import MultiBranchAttention
 from legenda.attention.multi_head import AttentionOutput, MultiHeadAttention
 from legenda.attention.normalization import NORMS, MaskedBatchNorm, MaskedInstanceNorm, StdLayerNorm, create_norm
-from legenda.attention.windows import WINDOWS
 from legenda.attention.x_linear import XLinearAttention
 
 __all__ = [

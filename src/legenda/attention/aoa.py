@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from legenda.attention.dropout import Dropout
+from legenda.attention.multi_head import Dropout
 
 
 class AttentionOnAttention(nn.Module):

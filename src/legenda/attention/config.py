@@ -10,7 +10,15 @@ from typing import Annotated, Literal
 
 from torch import Tensor, nn
 
-from legenda.attention.distance import DISTANCES, DistanceInit, DistanceRescale, Scaling, pair_distances
+from legenda.attention.distance import (
+    DISTANCES,
+    WINDOWS,
+    DistanceInit,
+    DistanceRescale,
+    Scaling,
+    local_windows,
+    pair_distances,
+)
 from legenda.attention.geometry import (
     BIASES,
     BOX_EMBEDDINGS,
@@ -28,7 +36,6 @@ from legenda.attention.memory import MemoryAttention
 from legenda.attention.multi_branch import Branch, MultiBranchAttention
 from legenda.attention.multi_head import MultiHeadAttention
 from legenda.attention.normalization import NORMS, create_norm
-from legenda.attention.windows import WINDOWS, local_windows
 from legenda.attention.x_linear import XLinearAttention
 from legenda.config import Config, Count, NonNegativeCount, PositiveInt, Probability
 from legenda.errors import ConfigError

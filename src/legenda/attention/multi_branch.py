@@ -8,9 +8,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from legenda.attention.dropout import Dropout
 from legenda.attention.geometry import Geometry
-from legenda.attention.multi_head import AttentionOutput
+from legenda.attention.multi_head import AttentionOutput, Dropout
 
 
 class Branch(nn.Module):

@@ -9,9 +9,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from legenda.attention.dropout import Dropout
 from legenda.attention.geometry import Geometry
-from legenda.attention.multi_head import AttentionOutput, broadcast_mask, within_window
+from legenda.attention.multi_head import AttentionOutput, Dropout, broadcast_mask, within_window
 
 Act = Literal["celu", "relu", "none"]
 

@@ -12,7 +12,7 @@ import tyro
 from pydantic import model_validator
 
 from legenda.cli.options import parse
-from legenda.compute import ExtractorOptions, RunSearchOptions
+from legenda.compute import ExtractorOptions, SearchOptions
 from legenda.config import Count, PositiveInt
 from legenda.data.annotations import coco_id
 from legenda.errors import ConfigError, DataError
@@ -25,7 +25,7 @@ Format = Literal["text", "json", "csv", "coco"]
 _OF_OPEN = ("compile", "ignore_extractor_mismatch", "allow_download", "consensus")
 
 
-class CaptionOptions(RunSearchOptions, ExtractorOptions):
+class CaptionOptions(ExtractorOptions, SearchOptions):
     """Caption images with a trained model: one line each, file and caption.
 
     Images that cannot be read are named on the standard error and skipped; the exit code is then 2.
@@ -127,9 +127,9 @@ def _caption_job(options: CaptionOptions, out: Path) -> None:
         raise ConfigError(f"{out} is a folder for JSON lines; leave out --format and --save-attention, or name a file")
     from legenda.cli.extract import check_engine, describe_shards
     from legenda.extractors.registry import absolute_name
-    from legenda.jobs.captions import CaptionTask, CaptionWork, fingerprint
     from legenda.jobs.engine import LoadedWork, Work, run_job
     from legenda.jobs.job import open_job
+    from legenda.jobs.work import CaptionTask, CaptionWork, fingerprint
     from legenda.models.checkpoint import find_model, is_of_transformers
 
     check_engine(options.engine, options.device)

@@ -11,7 +11,7 @@ from legenda.config import Config, NonNegativeInt, PositiveInt
 from legenda.errors import ConfigError
 
 
-class Options(Config):
+class CompareOptions(Config):
     """Compare the predictions of two runs, as legenda evaluate wrote them, or two files of captions.
 
     Prints the scores of both with 95 % intervals (bootstrap over examples), the difference of each score with its
@@ -43,7 +43,7 @@ class Options(Config):
 
 def run(arguments: Sequence[str]) -> None:
     """Print the tables and write the JSON file."""
-    options = parse(Options, arguments, "compare")
+    options = parse(CompareOptions, arguments, "compare")
     from legenda.cli.score import print_report
     from legenda.evaluation.comparison import compare_predictions, compare_seeds
     from legenda.run_folder import find_seeds
@@ -58,14 +58,5 @@ def run(arguments: Sequence[str]) -> None:
         print_report(compare_seeds(options.first, options.second, split=options.split), options.out)
         return
     with progress_bar(f"comparing {options.first} with {options.second}"):
-        report = compare_predictions(
-            options.first,
-            options.second,
-            references=options.references,
-            split=options.split,
-            metrics=options.metrics,
-            num_examples=options.num_examples,
-            resamples=options.resamples,
-            seed=options.seed,
-        )
+        report = compare_predictions(options)
     print_report(report, options.out)

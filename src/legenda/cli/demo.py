@@ -17,13 +17,13 @@ from legenda.data.captions import ScenesData, scene_captions
 from legenda.data.scenes import FAMILIES, Scene, make_split
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.evaluation.comparison import RANKING_METRIC
-from legenda.evaluation.results import caption_settings, evaluation_path, write_evaluation
+from legenda.evaluation.evaluate import caption_settings, evaluation_path, write_evaluation
 from legenda.evaluation.runs import load_captioner_run
 from legenda.extractors import read_image
 from legenda.pipeline import Pipeline
-from legenda.report.captions import SCENE_METRICS, caption_card, model_runs, predict_and_score
 from legenda.report.images import ReportImage, draw_scene_image, no_verdict, packaged_photographs
 from legenda.report.page import ExampleCard, ModelRun, Report, ScoreColumn, write_report
+from legenda.report.report import SCENE_METRICS, caption_card, model_runs, predict_and_score
 from legenda.training import is_finished
 
 PHOTOGRAPH_MODEL = "photo"
@@ -155,16 +155,18 @@ def write_demo_report(folders: Mapping[str, Path], path: Path, photographs: Capt
         raise DataError(f"{next(iter(folders.values()))} was not trained on scenes; delete it and run the demo again")
     scenes = make_split("test", data.test, data.seed)
     split = scene_captions(scenes)
-    captions, scored = predict_and_score(runs, dict.fromkeys(runs, split), BEAM_SIZE)
-    for name, result in scored.items():
+    captions, results = predict_and_score(runs, dict.fromkeys(runs, split), BEAM_SIZE)
+    for name, result in results.items():
         settings = {
             "images": len(split),
             **caption_settings(runs[name].config, "test", SearchOptions(beam_size=BEAM_SIZE), "fast"),
             "weights": [runs[name].weights],
         }
         results_file = evaluation_path(folders[name], "test")
-        write_evaluation(results_file, settings, "captions", result.predictions, partial(dict, result.scores))
-    scene_runs = model_runs(runs, scored, descriptions=DESCRIPTIONS)
+        texts = {identity: caption.text for identity, caption in captions[name].items()}
+        scores = {metric: score.value for metric, score in result.scores.items()}
+        write_evaluation(results_file, settings, "captions", texts, partial(dict, scores))
+    scene_runs = model_runs(runs, results, descriptions=DESCRIPTIONS)
     report = Report(
         title="Why geometry-aware attention exists",
         lead=(
@@ -183,7 +185,7 @@ def write_demo_report(folders: Mapping[str, Path], path: Path, photographs: Capt
                     draw_scene_image("test", position, data.seed),
                     scenes.captions[position],
                     {name: by_id[split.ids[position]] for name, by_id in captions.items()},
-                    scored,
+                    results,
                 )
                 for position in _example_positions(scenes.scenes)
             ),

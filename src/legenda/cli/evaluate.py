@@ -9,11 +9,11 @@ from typing import Literal
 import tyro
 
 from legenda.cli.options import parse
-from legenda.compute import RunSearchOptions
+from legenda.compute import RunOptions, SearchOptions
 from legenda.errors import ConfigError
 
 
-class Options(RunSearchOptions):
+class EvaluateOptions(RunOptions, SearchOptions):
     """Caption a split of the run's data, score it, and write both to evaluation_SPLIT.json in the run folder or, for
     photo and USER/MODEL of Hugging Face's hub, to evaluation_NAME_SPLIT.json in the current folder.
 
@@ -60,7 +60,7 @@ class Options(RunSearchOptions):
 
 def run(arguments: Sequence[str]) -> None:
     """Write the files and print the scores, or the paths of the files for the server."""
-    options = parse(Options, arguments, "evaluate")
+    options = parse(EvaluateOptions, arguments, "evaluate")
     options.reject_unused()
     from legenda.run_folder import find_seeds
 
@@ -81,12 +81,17 @@ def run(arguments: Sequence[str]) -> None:
     print_report(ScoringReport([title, seed_table(seed_scores(seeds, options.split))], {}, []), None)
 
 
-def _evaluate(options: Options) -> None:
+def _evaluate(options: EvaluateOptions) -> None:
     if options.submission_dir is None and (options.test_features or options.algorithm):
         raise ConfigError("--test-features and --algorithm are for --submission-dir; name its folder too")
-    from legenda.evaluation.evaluate import caption_coco_server, evaluate_captions, evaluate_task
-    from legenda.evaluation.predict import reject_captioner_options
-    from legenda.evaluation.results import choose_path, evaluation_path
+    from legenda.evaluation.evaluate import (
+        caption_coco_server,
+        choose_path,
+        evaluate_captions,
+        evaluate_task,
+        evaluation_path,
+        reject_captioner_options,
+    )
     from legenda.evaluation.runs import CaptionerRun, load_captioner_run, load_run, resolve_data
     from legenda.terminal import progress_bar
 
@@ -96,25 +101,14 @@ def _evaluate(options: Options) -> None:
     if not isinstance(first, CaptionerRun):
         reject_captioner_options(first, options, ("others", "annotations", "images", "metrics", "repeats"))
         reject_captioner_options(first, options, search.settings().keys() - {"beam_size"})
-        found = evaluate_task(
-            first,
-            split,
-            search.beam_size,
-            progress_bar,
-            submission_dir=options.submission_dir,
-            algorithm=options.algorithm,
-            features=options.features,
-            path=path,
-        )
+        found = evaluate_task(first, options, path, progress_bar)
         print(f"{found.format_scores(split)}\n{found.examples} examples of {split}; predictions in {found.path}")
         return
     members = [load_captioner_run(folder, options).load_stage(options.stage) for folder in options.others]
     if options.submission_dir is not None:
         if options.out is not None:
             raise ConfigError("--out is not for --submission-dir, which names the folder of all files; leave it out")
-        files = caption_coco_server(
-            first, members, options.submission_dir, options.test_features, options.algorithm, search, progress_bar
-        )
+        files = caption_coco_server(first, members, options.submission_dir, options, progress_bar)
         print("\n".join(f"{path}: {count} images" for path, count in files.items()))
         return
     data = resolve_data(first, options.annotations, options.features, options.images)

@@ -37,8 +37,7 @@ def run(arguments: Sequence[str]) -> None:
     from legenda.config import to_json
     from legenda.importers import load
     from legenda.models import Captioner, describe_model
-    from legenda.training.launch import describe_environment
-    from legenda.training.run_folder import check_new_folder
+    from legenda.training.launch import check_new_folder, describe_environment
 
     out = Path("runs") / options.kind if options.out is None else options.out
     check_new_folder(out)

@@ -58,8 +58,7 @@ def run(arguments: Sequence[str]) -> None:
     """Write the page and print the scores and where it is."""
     options = parse(ReportOptions, arguments, "report")
     from legenda.evaluation.runs import CaptionerRun, load_run, unique_run_names
-    from legenda.report.captions import write_caption_report
-    from legenda.report.tasks import write_task_report
+    from legenda.report.report import write_caption_report, write_task_report
     from legenda.terminal import progress_bar
 
     runs = {name: load_run(folder, options) for name, folder in unique_run_names(options.runs).items()}

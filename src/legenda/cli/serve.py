@@ -9,7 +9,7 @@ import tyro
 from pydantic import Field
 
 from legenda.cli.options import parse
-from legenda.compute import ExtractorOptions, RunSearchOptions
+from legenda.compute import ExtractorOptions, SearchOptions
 from legenda.config import PositiveInt
 from legenda.errors import LegendaError, import_extra
 from legenda.evaluation.runs import CaptionerRun, load_captioner_run, unique_run_names
@@ -17,7 +17,7 @@ from legenda.extractors import Extractor, find_images
 from legenda.pipeline import Pipeline
 
 
-class ServeOptions(RunSearchOptions, ExtractorOptions):
+class ServeOptions(ExtractorOptions, SearchOptions):
     """Serve trained models as a web page and an HTTP API; needs the extra `serve`.
 
     The page loads nothing from other hosts, and images are neither stored nor sent on. Only this machine can connect

@@ -15,7 +15,7 @@ from legenda.cli._parallel import run_parallel
 from legenda.cli.options import parse
 from legenda.config import Config, Count, PositiveInt
 from legenda.errors import ConfigError, LegendaError, did_you_mean
-from legenda.evaluation.results import RowRun, init_table_dir
+from legenda.evaluation.evaluate import RowRun, init_table_dir
 from legenda.io import write_text
 from legenda.papers import PaperRow, PaperTable, all_tables, get_recipe, get_table, shared_recipe
 from legenda.recipes import Recipe, changes_first, parse_changes, stage_names

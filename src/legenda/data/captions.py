@@ -16,8 +16,7 @@ import numpy as np
 
 from legenda.config import Config
 from legenda.data.annotations import CaptionedImage, Restval, read_annotations
-from legenda.data.features.base import FeatureStore
-from legenda.data.features.concat import ImageIndex, RegionReader, read_regions
+from legenda.data.features.base import FeatureStore, ImageIndex, RegionReader, read_regions
 from legenda.data.features.readers import open_features
 from legenda.data.scenes import FEATURE_DIM, SceneCounts, SceneSplit, truth_scores
 from legenda.data.scenes.dataset import scene_reader

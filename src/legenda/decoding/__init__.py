@@ -1,9 +1,8 @@
 """Generation of token sequences: beam search, greedy decoding and sampling with any decoder, and ensembles."""
 
 from legenda.decoding.beam import beam_search
-from legenda.decoding.decoder import Decoder, State
 from legenda.decoding.ensemble import Ensemble
-from legenda.decoding.generation import GenerationConfig, GenerationOutput, SupportsGeneration
+from legenda.decoding.generation import Decoder, GenerationConfig, GenerationOutput, State, SupportsGeneration
 from legenda.decoding.sampling import greedy, sample
 
 __all__ = [

@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from legenda.decoding.decoder import Decoder, State
-from legenda.decoding.generation import SupportsGeneration
+from legenda.decoding.generation import Decoder, State, SupportsGeneration
 from legenda.errors import ConfigError
 from legenda.regions import Memory, Regions
 

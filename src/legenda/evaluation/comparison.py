@@ -7,20 +7,21 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from legenda.data.captions import Scorer
 from legenda.errors import ConfigError, DataError
-from legenda.evaluation.caption_files import read_references, read_single_predictions
-from legenda.evaluation.results import evaluation_path
+from legenda.evaluation.evaluate import evaluation_path
 from legenda.evaluation.runs import data_settings
 from legenda.evaluation.scoring import (
     ScoringReport,
     as_dicts,
     comparison_table,
     disagreement_table,
+    read_references,
+    read_single_predictions,
     score_table,
     seed_comparison_table,
 )
@@ -31,6 +32,9 @@ from legenda.models.checkpoint import find_model
 from legenda.run_folder import CONFIG, find_seeds, read_config
 from legenda.tasks.base import TASKS
 from legenda.tasks.reporting import ReportedTask
+
+if TYPE_CHECKING:
+    from legenda.cli.compare import CompareOptions
 
 RANKING_METRIC = "CIDEr-D"
 """The metric of single captions."""
@@ -46,34 +50,22 @@ class _Scored:
     values: Mapping[str, float]
 
 
-def compare_predictions(
-    first: Path,
-    second: Path,
-    *,
-    references: Path | None = None,
-    split: str = "val",
-    metrics: str = "fast",
-    num_examples: int = 10,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> ScoringReport:
+def compare_predictions(options: CompareOptions) -> ScoringReport:
     """Return the scores of both with intervals, their paired differences with p, and the largest disagreements.
 
-    first, second: run folders, whose evaluation of the split is read, or files of captions. references: a file; None
-    for those of the runs' data. Raise LegendaError for files that cannot be read, without references, or of different
-    examples.
+    Raise LegendaError for files that cannot be read, without references, or of different examples.
     """
-    paths = [find_predictions(name, split) for name in (first, second)]
+    paths = [find_predictions(name, options.split) for name in (options.first, options.second)]
     contents = [read_json(path, "name a run folder or a file of captions") for path in paths]
     tasks = [content.get("task") if isinstance(content, dict) else None for content in contents]
     if tasks[0] != tasks[1]:
         raise ConfigError(f"{paths[0]} and {paths[1]} are of different tasks; compare runs of one task")
     if tasks[0] is None:
-        a, b = _score_captions(paths, references, metrics)
+        a, b = _score_captions(paths, options.references, options.metrics)
     else:
         a, b = (_score_task(path, content) for path, content in zip(paths, contents, strict=True))
     _check_same_examples(a, b)
-    resampling = {"resamples": resamples, "seed": seed}
+    resampling = {"resamples": options.resamples, "seed": options.seed}
     report = ScoringReport([], dict(resampling), list(a.scores.notices))
     for name, side in (("first", a), ("second", b)):
         bounds = intervals(side.scores, **resampling)
@@ -81,7 +73,7 @@ def compare_predictions(
         report.tables += [f"{name}: {side.path}, {len(side.predictions)} examples", score_table(side.scores, bounds)]
     differences = compare(a.scores, b.scores, **resampling)
     differing = sum(a.predictions[key] != b.predictions[key] for key in a.predictions)
-    disagreements = _find_disagreements(a, b, num_examples)
+    disagreements = _find_disagreements(a, b, options.num_examples)
     report.results |= {
         "differences": as_dicts(differences),
         "differing": differing,
@@ -211,7 +203,7 @@ def _score_task(path: Path, content: Mapping[str, Any]) -> _Scored:
         raise DataError(f"{path} is not the file of an evaluation; write it again with legenda evaluate")
     split = _open_data(path, content).split(content["split"])
     result = task.score_with_intervals(predictions, split)
-    return _Scored(path, predictions, result.means, result.per_example)
+    return _Scored(path, predictions, result.comparable, result.per_example)
 
 
 def _open_data(path: Path, content: Mapping[str, Any]) -> Any:

@@ -11,8 +11,7 @@ import torch
 
 from legenda.data.features.base import extractor_name
 from legenda.errors import CheckpointError, DataError, LegendaError
-from legenda.evaluation.predict import load_examples
-from legenda.evaluation.results import ScoreDict
+from legenda.evaluation.evaluate import ScoreDict, load_examples
 from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, load_run
 from legenda.extractors.registry import needs_no_file
 from legenda.io import read_json
@@ -21,8 +20,7 @@ from legenda.metrics.resampling import Interval
 from legenda.models.checkpoint import find_model
 from legenda.models.registry import build_model, describe_model
 from legenda.run_folder import CONFIG, HISTORY, STATE, evaluation_file, read_config
-from legenda.training.checkpoint import read_progress
-from legenda.training.history import read_history
+from legenda.training.checkpoint import read_history, read_progress
 
 _TOLERANCE = 1e-6
 """The largest difference of a stored score from the score of the stored predictions."""

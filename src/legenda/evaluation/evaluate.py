@@ -1,37 +1,396 @@
-"""Evaluate a split: predict, score, and write predictions and scores to the run folder."""
+"""Evaluate a split: predict, score, and write predictions and scores, to the run folder or for a server.
+
+Captions come from one run or from several as an ensemble.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from legenda.compute import SearchOptions
-from legenda.data.captions import CaptionDataset
-from legenda.errors import ConfigError, LegendaError
-from legenda.evaluation.predict import generate, load_examples, predict
-from legenda.evaluation.results import (
-    SUBMISSION_WEIGHTS,
-    ScoreDict,
-    caption_settings,
-    evaluation_path,
-    write_evaluation,
-)
+from legenda.data.annotations import COCO_NAME, CaptionedImage, coco_id, read_annotations
+from legenda.data.captions import CaptionDataset, KarpathyData, stored_captions
+from legenda.data.features.base import extractor_name
+from legenda.data.features.readers import open_features
+from legenda.decoding import Ensemble, GenerationOutput
+from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, describe_data, replace_features
-from legenda.evaluation.submission import coco_splits, write_answers, write_submission
-from legenda.io import write_json
+from legenda.extractors.base import describe_unfamiliar, find_unfamiliar
+from legenda.extras.vqa import write_vqa_results
+from legenda.io import read_json, write_json, write_text
 from legenda.metrics import evaluate
+from legenda.models.checkpoint import is_run_folder, read_checksum
 from legenda.recipes import Data
+from legenda.regions import Regions
+from legenda.run_folder import evaluation_file, read_config, weights_path
+from legenda.tasks.base import predict_split
 from legenda.tasks.captioning import collapse_repeats as collapse
-from legenda.tasks.captioning import score_captions
+from legenda.tasks.captioning import generate_captions, score_captions
 from legenda.terminal import ProgressBar, no_progress_bar
+from legenda.training import is_finished
 
-Metrics = Literal["fast", "auto"]
+if TYPE_CHECKING:
+    from legenda.cli.evaluate import EvaluateOptions
+
+ScoreDict = dict[str, float | None]
+"""Scores by metric, 1 is 100 %; None where a metric has no value."""
+
+
+def evaluation_path(folder: Path, split: str, *, ensemble: bool = False, stage: int | None = None) -> Path:
+    """Return the path of the file; that of an ensemble is in the folder of the first run.
+
+    stage: of the model, where that is not the run's last.
+    """
+    return folder / evaluation_file(split if stage is None else f"{split}_stage{stage}", ensemble=ensemble)
+
+
+def choose_path(path: Path, model: Path, out: Path | None) -> Path:
+    """Return where the file is written whose path in the folder of a model is `path`.
+
+    model: the name of the model, as `find_model` takes it. out: a file .json or a folder; None for `path` itself or,
+    for a packaged model or one of the hub, evaluation_NAME_SPLIT.json in the current folder.
+    """
+    if out is not None:
+        return out if out.suffix == ".json" and not out.is_dir() else out / path.name
+    return path if is_run_folder(model) else Path(path.name.replace("_", f"_{model.name}_", 1))
+
+
+def collapses_repeats(config: Mapping[str, Any]) -> bool:
+    """Return whether validation in a run's training dropped repeated words before scoring."""
+    stages = config.get("stages") or [{}]
+    return bool(stages[-1].get("eval_collapse_repeats"))
+
+
+def caption_settings(
+    config: Mapping[str, Any],
+    split: str,
+    search: SearchOptions,
+    metrics: str,
+    data: Mapping[str, Any] | None = None,
+    collapse_repeats: bool | None = None,
+) -> dict[str, Any]:
+    """Return the settings of captions and their scores, except the weights, as the file holds them.
+
+    config: the run's config.json. data: from `describe_data`, where the data are not those of the run.
+    collapse_repeats: whether repeated words were dropped; None for what the run's training did.
+    """
+    return {
+        "split": split,
+        "beam_size": search.beam_size,
+        "search": {name: value for name, value in search.settings().items() if name != "beam_size"},
+        "metrics": metrics,
+        "generation_config": config["model"].get("generation_config"),
+        "data": config.get("data") if data is None else data,
+        "collapse_repeats": collapses_repeats(config) if collapse_repeats is None else collapse_repeats,
+    }
+
+
+def read_scores(path: Path, settings: Mapping[str, Any]) -> ScoreDict | None:
+    """Return the scores of a file with these settings; None for other settings, and where scoring failed."""
+    content = read_json(path, "delete it to evaluate again")
+    if not isinstance(content, dict) or any(content.get(name) != value for name, value in settings.items()):
+        return None
+    return content.get("scores")
+
+
+def write_evaluation(
+    path: Path, settings: Mapping[str, Any], kind: str, predictions: Mapping[str, Any], score: Callable[[], ScoreDict]
+) -> ScoreDict:
+    """Score the predictions, write settings, scores and, under the name `kind`, predictions; return the scores.
+
+    Where `score` raises, the predictions are written with scores of null.
+    """
+    scores: ScoreDict | None = None
+    try:
+        scores = score()
+    finally:
+        write_json(path, {**settings, "scores": scores, kind: predictions})
+    return scores
+
+
+SETTINGS = "table.json"
+SUBMISSION_WEIGHTS = "weights.json"
+"""The checksums of the weights beside the files for a server."""
+
+
+@dataclass(frozen=True)
+class RowRun:
+    """The run of one row and seed, or the runs of an ensemble, and how they are evaluated.
+
+    key: of the row in its table. folders: of the runs; several form an ensemble, whose evaluation is in the first.
+    splits: those that are evaluated, each with the suffix that its scores get, such as " on testA". stage: 1 where the
+    model is that of the first stage of longer runs. submission: the folder of the files that a server scores, or None.
+    """
+
+    key: str
+    recipe: str
+    task: str
+    folders: tuple[Path, ...]
+    splits: Mapping[str, str]
+    beam_size: int
+    metrics: str
+    stage: int | None = None
+    submission: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """The folder of the run in that of the tables; of an ensemble, with its number of runs."""
+        folder, members = self.folders[0], len(self.folders)
+        return f"{folder.parent.name}/{folder.name if members == 1 else f'ensemble{members}'}"
+
+    def uses(self, name: str) -> bool:
+        """Return whether a name is its own, or that of one of its runs."""
+        return name in (self.name, *(f"{folder.parent.name}/{folder.name}" for folder in self.folders))
+
+    def is_trained(self) -> bool:
+        """Return whether all trainings, or their first stages where those are needed, are finished."""
+        if self.stage is not None:
+            return all(weights_path(folder, self.stage).exists() for folder in self.folders)
+        return all(is_finished(folder, self.recipe) for folder in self.folders)
+
+    def is_evaluated(self) -> bool:
+        """Return whether the scores, or the files for the server, exist and are of these weights."""
+        if self.submission is None:
+            return self.scores() is not None
+        files = list(self.submission.glob("*_results.json"))
+        path = self.submission / SUBMISSION_WEIGHTS
+        is_complete = len(files) == (2 if self.task == "captioning" else 1) and path.exists()
+        return is_complete and read_json(path, "delete it to evaluate again") == self._weights()
+
+    def scores(self) -> ScoreDict | None:
+        """Return the scores in 0..1; None unless all runs are trained, and evaluated as they are now."""
+        if not self.is_trained():
+            return None
+        scores: ScoreDict = {}
+        for split, suffix in self.splits.items():
+            path = evaluation_path(self.folders[0], split, ensemble=len(self.folders) > 1, stage=self.stage)
+            values = read_scores(path, self._settings(split)) if path.exists() else None
+            if values is None:
+                return None
+            scale = 1 if self.task == "captioning" else 100  # other tasks write percentages
+            scores |= {name + suffix: None if value is None else value / scale for name, value in values.items()}
+        return scores
+
+    def _weights(self) -> list[str]:
+        return [read_checksum(weights_path(folder, self.stage)) for folder in self.folders]
+
+    def _settings(self, split: str) -> dict[str, Any]:
+        if self.task != "captioning":
+            return {"task": self.task, "split": split, "beam_size": self.beam_size, "weights": self._weights()}
+        config = read_config(self.folders[0], "delete the folder to train the row again")
+        settings = caption_settings(config, split, SearchOptions(beam_size=self.beam_size), self.metrics)
+        return {**settings, "weights": self._weights()}
+
+
+def init_table_dir(folder: Path, settings: Mapping[str, object]) -> None:
+    """Create the folder of tables, or check that it holds tables with these settings."""
+    path = folder / SETTINGS
+    if path.exists():
+        if read_json(path, "delete the folder to start again") != settings:
+            raise ConfigError(f"{folder} holds tables with other settings; name another folder with --out")
+    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"{folder} is not empty and holds no tables; name another folder with --out")
+    else:
+        write_json(path, settings)
+
+
+IMAGE_COUNTS = {"val2014": 40_504, "test2014": 40_775}
+"""The number of images of each part of COCO; the server takes captions of all of them or none."""
+
+
+def coco_splits(run: CaptionerRun, test_features: Path | None) -> dict[str, CaptionDataset]:
+    """Return val2014, from the annotations and features of the run, and test2014, from `test_features`.
+
+    Raise LegendaError where the run's data is not COCO, an image is missing, or an image is of another part.
+    """
+    data = run.data()
+    if not isinstance(data, KarpathyData):
+        raise ConfigError(f"--submission-dir is for models of COCO, but {run.folder} was trained on other data")
+    if test_features is None:
+        raise ConfigError("--submission-dir also captions test2014; name its features with --test-features")
+    images = read_annotations(data.annotations)
+    val = [replace(image, captions=()) for image in images if _part(PurePosixPath(image.file).stem) == "val2014"]
+    _check_count("val2014", len(val), data.annotations)
+
+    store = open_features(test_features, sizes=data.sizes)
+    test = [CaptionedImage(name, name, (), "test") for name in store.ids]
+    for name in store.ids:
+        if coco_id(name) is None or _part(name) not in (None, "test2014"):
+            raise DataError(
+                f"{test_features} holds {name}, which is not an image of test2014; extract features of test2014 only"
+            )
+    _check_count("test2014", len({coco_id(image.id) for image in test}), test_features)
+    if wrong := [image.id for image in val if coco_id(image.id) is None]:
+        raise DataError(
+            f"{data.annotations} gives an image of val2014 the id {wrong[0]}, not one of COCO; add a cocoid"
+        )
+    return {
+        "val2014": stored_captions(val, data.open_store()),
+        "test2014": stored_captions(test, store),
+    }
+
+
+def write_submission(folder: Path, algorithm: str, captions: Mapping[str, Mapping[str, str]]) -> list[Path]:
+    """Write the captions of each part to captions_PART_ALGORITHM_results.json and return the paths.
+
+    Characters of `algorithm` other than letters, digits and hyphens become hyphens, as underscores separate the fields
+    of the file name.
+    """
+    name = _field(algorithm)
+    paths = []
+    for part, by_image in captions.items():
+        entries = [{"image_id": coco_id(image), "caption": caption} for image, caption in by_image.items()]
+        paths.append(folder / f"captions_{part}_{name}_results.json")
+        write_text(paths[-1], json.dumps(entries) + "\n")
+    return paths
+
+
+def write_answers(folder: Path, algorithm: str, split: str, answers: Mapping[str, str]) -> Path:
+    """Write the answers of a split of VQA v2 to v2_OpenEnded_mscoco_PART_ALGORITHM_results.json and return the path."""
+    part = f"{split}2015" if split.startswith("test") else f"{split}2014"
+    path = folder / f"v2_OpenEnded_mscoco_{part}_{_field(algorithm)}_results.json"
+    write_vqa_results(path, answers)
+    return path
+
+
+def _field(algorithm: str) -> str:
+    return re.sub(r"[^A-Za-z0-9-]+", "-", algorithm).strip("-") or "captions"
+
+
+def _part(name: str) -> str | None:
+    """Return the part of COCO in the name of an image file."""
+    match = COCO_NAME.fullmatch(name)
+    return None if match is None else match["part"]
+
+
+def _check_count(part: str, count: int, source: Path) -> None:
+    if count != IMAGE_COUNTS[part]:
+        raise DataError(
+            f"{source} names {count} images of {part}, but COCO's server takes captions of all {IMAGE_COUNTS[part]} "
+            "or none"
+        )
+
 
 _LOG = logging.getLogger(__name__)
+_MIN_IMAGES, _MAX_SHARE = 20, 0.5
+
+GenerationCallback = Callable[[np.ndarray, Regions, GenerationOutput], None]
+"""Receives the positions of a batch in its split, the regions, and the generated output."""
+
+
+def generate(
+    run: CaptionerRun,
+    split: CaptionDataset,
+    options: SearchOptions,
+    members: Sequence[CaptionerRun] = (),
+    *,
+    positions: np.ndarray | None = None,
+    attention_callback: GenerationCallback | None = None,
+    progress_bar: ProgressBar = no_progress_bar,
+) -> dict[str, str]:
+    """Return the best caption of every image of a split, by id; one search for each image.
+
+    options: of the search. members: further runs that caption together with `run`, by the mean of their probabilities.
+    positions: the images to caption, by default all. attention_callback: called after each batch with its positions,
+    regions and generated output, which then holds the attention. Raise DataError where the features are not those of a
+    run's extractor. Warn of images unlike those of the training, and of one caption for most images.
+    """
+    for member in (run, *members):
+        check_extractor(member, split)
+        if members and hasattr(member.model, "generate"):
+            raise ConfigError(f"{member.folder} is a model of transformers and of no ensemble; evaluate it alone")
+    count = len(split) if positions is None else len(positions)
+    done = 0
+    extractor = extractor_name(run.extractor)
+    unfamiliar: list[str] = []
+    with progress_bar(f"captioning {split.source}") as update:
+
+        def callback(batch: np.ndarray, regions: Regions, output: GenerationOutput) -> None:
+            nonlocal done
+            if attention_callback is not None:
+                attention_callback(batch, regions, output)
+            if regions.boxes is not None:
+                names = [split.ids[position] for position in batch]
+                unfamiliar.extend(find_unfamiliar(extractor, zip(names, regions.boxes.cpu().numpy(), strict=True)))
+            done += len(batch)
+            update(done, count)
+
+        captions = generate_captions(
+            Ensemble([run.model, *(member.model for member in members)]) if members else run.model,
+            split,
+            options=options,
+            vocabulary=run.model.vocabulary,
+            need_attention=attention_callback is not None,
+            indices=positions,
+            callback=callback,
+        )
+    for warning in (describe_unfamiliar(unfamiliar), describe_one_caption(captions)):
+        if warning is not None:
+            _LOG.warning(warning)
+    return captions
+
+
+def describe_one_caption(captions: Mapping[str, str]) -> str | None:
+    """Return the sentence that warns of one caption for more than half of at least 20 images, else None."""
+    ((caption, count),) = Counter(captions.values()).most_common(1) or [("", 0)]
+    if len(captions) < _MIN_IMAGES or count <= _MAX_SHARE * len(captions):
+        return None
+    return (
+        f"{count} of {len(captions)} images have the same caption, {caption!r}: the model does not use its images; "
+        "train it longer, or check that the features are those of its training"
+    )
+
+
+CHUNK_SIZE = 200
+"""Examples between two updates of the progress bar."""
+
+
+def reject_options(options: Any, names: Iterable[str], reason: str) -> None:
+    """Raise ConfigError where one of the named fields of a dataclass is not its default; `reason` ends the message."""
+    defaults = {name: field.default for name, field in type(options).model_fields.items()}
+    for name in names:
+        if getattr(options, name) != defaults[name]:
+            raise ConfigError(f"--{name.replace('_', '-')} {reason}")
+
+
+def reject_captioner_options(run: Run, options: Any, names: Iterable[str]) -> None:
+    """Raise ConfigError where one of the named options, which are for captioners, is set."""
+    reject_options(options, names, f"is for captioners, but {run.folder} was trained for {run.task.name}; leave it out")
+
+
+def load_examples(run: Run, split: str, features: Path | None = None) -> Any:
+    """Return a split of the run's data; raise LegendaError where it is empty or of another extractor.
+
+    features: a store of the regions of its images, in place of those of the training.
+    """
+    examples: Any = replace_features(run.data(), features).split(split)
+    check_extractor(run, examples)
+    if not len(examples):
+        raise DataError(f"{examples.source} has no examples in the split {split!r}; choose another with --split")
+    return examples
+
+
+def predict(run: Run, examples: Any, beam_size: int, *, progress_bar: ProgressBar = no_progress_bar) -> dict[str, Any]:
+    """Return the predictions for all examples of a split, by id."""
+    predictions: dict[str, Any] = {}
+    with progress_bar(f"predicting {examples.source}") as update:
+        for indices in np.array_split(np.arange(len(examples)), -(-len(examples) // CHUNK_SIZE)):
+            predictions |= predict_split(run.task, run.model, examples, indices, beam_size=beam_size)
+            update(len(predictions), len(examples))
+    return predictions
+
+
+Metrics = Literal["fast", "auto"]
 
 
 @dataclass(frozen=True)
@@ -89,39 +448,30 @@ def evaluate_captions(
 
 
 def evaluate_task(
-    run: Run,
-    split: str,
-    beam_size: int,
-    progress_bar: ProgressBar = no_progress_bar,
-    *,
-    submission_dir: Path | None = None,
-    algorithm: str | None = None,
-    features: Path | None = None,
-    path: Path | None = None,
+    run: Run, options: EvaluateOptions, path: Path, progress_bar: ProgressBar = no_progress_bar
 ) -> Evaluation:
-    """Predict a split with a model of any task, score the predictions, and write both as `evaluate_captions` does.
+    """Predict a split with a model of any task, score the predictions, and write both to `path`.
 
-    features: a store of the split's images, in place of those of the training.
-    submission_dir: a folder that also gets EvalAI's result file, for questions; algorithm: the name in its file name.
+    Where the options name a folder for submissions, it also gets EvalAI's result file, for questions.
     """
+    split, submission_dir = options.split, options.submission_dir
     if submission_dir is not None and run.task.name != "vqa":
         raise ConfigError(
             f"--submission-dir is for captioners and questions, but {run.folder} was trained for {run.task.name}; "
             "leave it out"
         )
-    task, examples = run.task, load_examples(run, split, features)
-    predictions = predict(run, examples, beam_size, progress_bar=progress_bar)
-    path = path or evaluation_path(run.folder, split, stage=run.stage)
-    settings: dict[str, Any] = {"task": task.name, "split": split, "examples": len(predictions), "beam_size": beam_size}
-    settings["weights"] = [run.weights]
-    if path.parent != run.folder or features is not None:
-        settings["data"] = describe_data(replace_features(run.data(), features), path.parent)
+    task, examples = run.task, load_examples(run, split, options.features)
+    predictions = predict(run, examples, options.beam_size, progress_bar=progress_bar)
+    settings: dict[str, Any] = {"task": task.name, "split": split, "examples": len(predictions)}
+    settings |= {"beam_size": options.beam_size, "weights": [run.weights]}
+    if path.parent != run.folder or options.features is not None:
+        settings["data"] = describe_data(replace_features(run.data(), options.features), path.parent)
     missing_targets = getattr(examples, "missing_targets", None)
     scores = write_evaluation(
         path, settings, "predictions", predictions, lambda: {} if missing_targets else task.score(predictions, examples)
     )
     if submission_dir is not None:
-        path = write_answers(submission_dir, algorithm or run.folder.resolve().name, split, predictions)
+        path = write_answers(submission_dir, options.algorithm or run.folder.resolve().name, split, predictions)
         write_json(submission_dir / SUBMISSION_WEIGHTS, settings["weights"])
     return Evaluation(path, len(predictions), scores, missing_targets)
 
@@ -130,23 +480,20 @@ def caption_coco_server(
     run: CaptionerRun,
     members: Sequence[CaptionerRun],
     folder: Path,
-    test_features: Path | None,
-    algorithm: str | None,
-    search: SearchOptions,
+    options: EvaluateOptions,
     progress_bar: ProgressBar = no_progress_bar,
 ) -> Mapping[Path, int]:
     """Write the two files of COCO's captioning server to `folder`; return their paths with the numbers of images.
 
-    A third file holds the checksums of the weights. algorithm: the name in the file names; None for that of the run
-    folder.
+    A third file holds the checksums of the weights.
     """
-    splits = coco_splits(run, test_features)
+    splits, search = coco_splits(run, options.test_features), options.select()
     for split in splits.values():
         check_extractor(run, split)
     captions = {
         part: generate(run, split, search, members, progress_bar=progress_bar) for part, split in splits.items()
     }
-    paths = write_submission(folder, algorithm or run.folder.resolve().name, captions)
+    paths = write_submission(folder, options.algorithm or run.folder.resolve().name, captions)
     write_json(folder / SUBMISSION_WEIGHTS, [member.weights for member in (run, *members)])
     return dict(zip(paths, map(len, captions.values()), strict=True))
 

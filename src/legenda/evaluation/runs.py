@@ -18,8 +18,14 @@ from legenda.extractors.base import Extractor, find_mismatch
 from legenda.extractors.registry import is_of_frames, is_registered, load_extractor, needs_no_file, split_name
 from legenda.models import Captioner, describe_model
 from legenda.models.base import Model
-from legenda.models.checkpoint import find_model, is_of_transformers, load_with_config, not_a_captioner
-from legenda.models.weights import load_weights, read_checksum
+from legenda.models.checkpoint import (
+    find_model,
+    is_of_transformers,
+    load_weights,
+    load_with_config,
+    not_a_captioner,
+    read_checksum,
+)
 from legenda.run_folder import CONFIG, weights_path
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from legenda.errors import ConfigError, LegendaError, import_extra
 from legenda.extractors.base import DOWNLOAD_HINT, ImageRegions
 from legenda.extractors.photo.mobilenet import MobileNetV2
 from legenda.models.backbone import Backbone, BackboneConfig, feature_layers
-from legenda.models.checkpoint import ASSETS, PACKAGED
-from legenda.models.weights import load_tensors, read_tensors
+from legenda.models.checkpoint import ASSETS, PACKAGED, load_tensors, read_tensors
 from legenda.regions import Regions
 
 IMAGE_SIZE = 224

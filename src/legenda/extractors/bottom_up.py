@@ -31,7 +31,7 @@ from legenda.extractors.detection import (
     resize_scale,
 )
 from legenda.io import verified
-from legenda.models.weights import read_tensors
+from legenda.models.checkpoint import read_tensors
 
 MEAN = (102.9801, 115.9465, 122.7717)
 """Mean pixel in BGR order, subtracted before the image is resized."""

@@ -25,7 +25,7 @@ from legenda.extractors.images import ImageFile, read_image
 from legenda.extractors.registry import load_extractor
 from legenda.extractors.sources import image_id
 from legenda.jobs.engine import LoadedWork
-from legenda.jobs.features import FeatureTask, extract_file, sampled_identity
+from legenda.jobs.work import FeatureTask, extract_file, sampled_identity
 from legenda.registry import reason_of
 
 _LOG = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from legenda.data.features.base import FeatureStore
 from legenda.extractors.base import Extractor, run_extractor
 from legenda.extractors.images import read_image
 from legenda.extractors.registry import load_extractor
-from legenda.jobs.features import extract_missing
+from legenda.jobs.work import extract_missing
 from legenda.models.backbone import Backbone
 from legenda.regions import Regions
 

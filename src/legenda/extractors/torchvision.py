@@ -31,7 +31,7 @@ from legenda.extractors.detection import (
     select_regions,
 )
 from legenda.io import verified
-from legenda.models.weights import read_tensors
+from legenda.models.checkpoint import read_tensors
 
 _MODELS = tuple(
     name for name in dir(detection) if name.startswith("fasterrcnn_") and callable(getattr(detection, name))

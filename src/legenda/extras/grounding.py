@@ -18,7 +18,8 @@ from torch.nn import functional as F
 
 from legenda.config import Config
 from legenda.data.annotations import read_annotations
-from legenda.data.features.concat import ConcatFeatureStore, RegionReader
+from legenda.data.features.base import ConcatFeatureStore, RegionReader
+from legenda.data.features.readers import open_stores
 from legenda.data.registry import choose_split
 from legenda.data.scenes import FEATURE_DIM, SceneSplit
 from legenda.data.scenes.dataset import SceneCounts, scene_reader
@@ -27,8 +28,8 @@ from legenda.data.scenes.world import Scene, Thing
 from legenda.errors import DataError
 from legenda.extras.word_vectors import create_co_attention_model, iter_batches, read_word_vectors
 from legenda.io import get_field, read_json, read_pickle
-from legenda.metrics.boxes import HIT, box_iou, encode_deltas, grounding_accuracy, score_targets
-from legenda.models.mcan import Grounder, in_pixels
+from legenda.metrics.boxes import HIT, box_iou, grounding_accuracy, score_targets
+from legenda.models.mcan import Grounder, encode_deltas, in_pixels
 from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, batch_to_regions, regions_to_batch
 from legenda.tasks.reporting import EvaluationResult, Example, Prediction, ReportedTask, mean_with_ci, means_by_group
 from legenda.text.tokenizers import tokenize_question
@@ -327,7 +328,7 @@ class ExpressionData(Config):
         """Read the expressions and open the features; the words are those of train."""
         path, read = self.source()
         progress(f"reading {path}")
-        parts, store = read(), ConcatFeatureStore.open(self.features)
+        parts, store = read(), open_stores(self.features)
         train, validation = (stored_expressions(choose_split(parts, name, path), store) for name in ("train", "val"))
         vocabulary = _words(train.expressions)
         vectors = None if self.vectors is None else read_word_vectors(self.vectors, vocabulary.tokens)
@@ -336,7 +337,7 @@ class ExpressionData(Config):
     def split(self, name: str) -> ExpressionDataset:
         """Return a split of the file: train, val and others."""
         path, read = self.source()
-        return stored_expressions(choose_split(read(), name, path), ConcatFeatureStore.open(self.features))
+        return stored_expressions(choose_split(read(), name, path), open_stores(self.features))
 
     def source(self) -> tuple[Path, Callable[[], Mapping[str, Sequence[Expression]]]]:
         """Return the file of the expressions and its reader."""

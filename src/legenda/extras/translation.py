@@ -29,7 +29,7 @@ from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, set_vocabu
 from legenda.tasks.objectives import PADDING, cross_entropy
 from legenda.tasks.reporting import EvaluationResult, Example, MetricWithCI, Prediction, ReportedTask, mean_with_ci
 from legenda.text import Vocabulary
-from legenda.text.subwords import (
+from legenda.text.tokenizers import (
     BPETokenizer,
     SentencePieceTokenizer,
     SubwordTokenizer,

@@ -19,7 +19,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from legenda.config import Config
-from legenda.data.features.concat import ConcatFeatureStore, RegionReader
+from legenda.data.features.base import ConcatFeatureStore, RegionReader
+from legenda.data.features.readers import open_stores
 from legenda.data.registry import choose_split
 from legenda.data.scenes import FEATURE_DIM, SceneSplit
 from legenda.data.scenes.dataset import SceneCounts, scene_reader
@@ -287,7 +288,7 @@ class VqaData(Config):
     def open(self, progress: Callable[[str], None]) -> QuestionDataModule:
         """Read questions and answers and open the features."""
         progress(f"reading {self.questions}")
-        store = ConcatFeatureStore.open(self.features)
+        store = open_stores(self.features)
         needed = [*self.train.split("+"), "val"]
         parts = {name: self._part(name) for name in _VOCAB_SPLITS if name in needed or self._files(name)[0].exists()}
         texts = [question.text for part in parts.values() for question in part]
@@ -306,7 +307,7 @@ class VqaData(Config):
     def split(self, name: str) -> QuestionDataset:
         """train, val, vg, test or test-dev; the last two come without answers."""
         read = choose_split(dict.fromkeys((*_VOCAB_SPLITS, "test-dev"), self._part), name, "VQA")
-        return stored_questions(read(name), ConcatFeatureStore.open(self.features))
+        return stored_questions(read(name), open_stores(self.features))
 
     def _part(self, name: str) -> list[Question]:
         found = read_vqa(*self._files(name))
@@ -349,7 +350,7 @@ class DaquarData(Config):
     def open(self, progress: Callable[[str], None]) -> QuestionDataModule:
         """Read the questions and opens the features; the words and the answers are those of train."""
         progress(f"reading {self.questions}")
-        store = ConcatFeatureStore.open(self.features)
+        store = open_stores(self.features)
         parts = self._parts()
         train = parts["train"]
         answers = [question.annotation.answers[0] for question in train if question.annotation is not None]
@@ -366,7 +367,7 @@ class DaquarData(Config):
     def split(self, name: str) -> QuestionDataset:
         """train, val or test."""
         part = choose_split(self._parts(), name, "DAQUAR")
-        return stored_questions(part, ConcatFeatureStore.open(self.features))
+        return stored_questions(part, open_stores(self.features))
 
     def _parts(self) -> dict[str, list[Question]]:
         questions = read_daquar(self.questions / "data.csv")

@@ -8,7 +8,7 @@ import torch
 
 from legenda.decoding import GenerationConfig
 from legenda.errors import CheckpointError
-from legenda.importers.weight_map import HEADS, ReleasedName, StateDictMapper, read_names
+from legenda.importers.load import HEADS, ReleasedName, StateDictMapper, read_names
 from legenda.models import Captioner, create_model
 from legenda.models.base import Model
 from legenda.models.registry import build_model

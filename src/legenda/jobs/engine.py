@@ -28,8 +28,7 @@ import numpy as np
 import torch
 
 from legenda.errors import ConfigError, DataError, LegendaError, import_extra
-from legenda.jobs.job import Job
-from legenda.jobs.shards import ShardResult, Task, process_shard, read_result
+from legenda.jobs.job import Job, ShardResult, Task, process_shard, read_result
 from legenda.registry import load_plugin, plugin_files
 
 EngineName = Literal["local", "pool", "ray"]

@@ -1,6 +1,7 @@
-"""The listing of a large job: a file with one image name a line, and an index with the offset of each shard in it.
+"""A job: the listing of its images, and its shards, whose files any worker writes atomically, once, in any order.
 
-Memory stays within a few megabytes for any number of images.
+The listing is a file with one image name a line, and an index with the offset of each shard in it. Memory stays within
+a few megabytes for any number of images.
 """
 
 from __future__ import annotations
@@ -9,27 +10,27 @@ import hashlib
 import heapq
 import json
 import os
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import groupby, islice
 from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from legenda.data.features.packed import MANIFEST
 from legenda.errors import ConfigError, DataError, LegendaError
+from legenda.extractors.base import ImageRegions
+from legenda.extractors.images import order_by_size
 from legenda.extractors.sources import Medium, is_url, list_images, reject_url
 from legenda.io import atomic_write, get_field, read_json, verified, write_json
 
 _SORT_SIZE = 100_000
-"""Names that are sorted in memory at once."""
-_MERGE_SIZE = 64
-"""Sorted files that are open at once."""
+"""Names that are sorted in memory at once; a hundred million make a thousand files, all of which are then open."""
 _OFFSET = np.dtype("<u8")
 
 
@@ -53,15 +54,13 @@ def write_sorted(names: Iterable[str], path: Path, scratch: Path) -> None:
     """
     with TemporaryDirectory(dir=scratch, prefix=".sorting-") as folder:
         lines = map(_line, names)
-        runs: deque[Path] = deque()
+        runs: list[Path] = []
         while chunk := list(islice(lines, _SORT_SIZE)):
-            chunk.sort()
-            runs.append(_write(chunk, Path(folder, f"{len(runs)}")))
-        count = len(runs)
-        while len(runs) > _MERGE_SIZE:
-            runs.append(_merge([runs.popleft() for _ in range(_MERGE_SIZE)], Path(folder, f"{count}")))
-            count += 1
-        _merge(list(runs), path)
+            runs.append(Path(folder, f"{len(runs)}"))
+            _write(sorted(chunk), runs[-1])
+        with ExitStack() as files:
+            merged = heapq.merge(*(files.enter_context(run.open("rb")) for run in runs))
+            _write((line for line, _ in groupby(merged)), path)
 
 
 def _line(name: str) -> bytes:
@@ -70,22 +69,9 @@ def _line(name: str) -> bytes:
     return os.fsencode(name) + b"\n"
 
 
-def _write(lines: Iterable[bytes], path: Path) -> Path:
+def _write(lines: Iterable[bytes], path: Path) -> None:
     with path.open("wb") as file:
         file.writelines(lines)
-    return path
-
-
-def _merge(runs: Sequence[Path], path: Path) -> Path:
-    """Merge sorted files into one without duplicates, and delete them."""
-    files = [run.open("rb") for run in runs]
-    try:
-        _write((line for line, _ in groupby(heapq.merge(*files))), path)
-    finally:
-        for file, run in zip(files, runs, strict=True):
-            file.close()
-            run.unlink()
-    return path
 
 
 def index_listing(path: Path, index: Path, shard_size: int, *, allow_urls: bool) -> Listing:
@@ -271,4 +257,135 @@ def _check_manifest(folder: Path, manifest: Mapping[str, Any], expected: Mapping
             raise ConfigError(
                 f"{folder} holds {manifest.get('kind')} made with {name} {manifest.get(name)}, not {value}; remove it "
                 "or name another output"
+            )
+
+
+MAX_ATTEMPTS = 2
+"""Times that a shard, a batch or an image may end its worker before what ends it is searched for in smaller parts."""
+
+
+@dataclass(frozen=True)
+class ImageResult:
+    """What a shard holds of an image: its line, with an "error" where it failed, and the regions of features."""
+
+    line: Mapping[str, Any]
+    regions: ImageRegions | None = None
+
+
+def failure(name: str, error: str) -> ImageResult:
+    """Return the result of an image that failed."""
+    return ImageResult({"image": name, "error": error})
+
+
+class Task(Protocol):
+    """What is made of images."""
+
+    @property
+    def batch_size(self) -> int:
+        """Return how many are processed at once."""
+        ...
+
+    def process(self, names: Sequence[str], folder: Path) -> Iterable[ImageResult]:
+        """Yield the result of each image, given by URL or path relative to the folder, in order and in batches."""
+        ...
+
+    def save(self, results: Sequence[ImageResult], path: Path) -> None:
+        """Write what the lines do not hold to `path`."""
+        ...
+
+
+@dataclass(frozen=True)
+class ShardResult:
+    """A complete shard: its images, how many of them failed, and whether an earlier call completed it."""
+
+    shard: int
+    images: int
+    failed: int
+    cached: bool
+
+
+def process_shard(job: Job, shard: int, task: Task, advance: Callable[[], object] = lambda: None) -> ShardResult:
+    """Process the images of a shard and write its files, unless they exist; `advance` is called after each image.
+
+    Batches are made of images in the order of their sizes. A shard whose worker was killed is repeated from its first
+    image, in the same batches, so that its files are the same; an image at which two workers were killed while it was
+    alone gets an error.
+    """
+    path = job.shard(shard)
+    if path.exists():
+        return read_result(job, shard, cached=True)
+    names = job.names(shard)
+    order = order_by_size(names, job.base)
+    ordered = [names[position] for position in order]
+    attempts = _AttemptLog(job.folder / f".{path.stem}.attempts")
+    if attempts.count < MAX_ATTEMPTS:
+        processed = task.process(ordered, job.base)
+    else:
+        processed = _process_carefully(task, ordered, job.base, attempts)
+    results: dict[int, ImageResult] = {}
+    for position, result in zip(order, processed, strict=True):
+        results[position] = result
+        advance()
+    in_order = [results[position] for position in range(len(names))]
+    with atomic_write(path, sync=True) as partial:
+        task.save(in_order, path.with_suffix(".safetensors"))
+        partial.write_text("".join(json.dumps(result.line) + "\n" for result in in_order), encoding="utf-8")
+    attempts.delete()
+    return read_result(job, shard, cached=False)
+
+
+def read_result(job: Job, shard: int, *, cached: bool) -> ShardResult:
+    """Return the counts of a complete shard."""
+    failed = Counter("error" in line for line in job.lines(shard))
+    return ShardResult(shard, failed.total(), failed[True], cached)
+
+
+class _AttemptLog:
+    """The attempts at a shard, and the step at which each of them ended.
+
+    The file has a line "start" for each attempt and, where a shard is processed carefully, a line before each step.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        attempts = path.read_text(encoding="utf-8").split("start\n")[1:] if path.exists() else []
+        self.count = len(attempts)
+        self._ends = Counter(attempt.splitlines()[-1] for attempt in attempts if attempt)
+        self._append("start")
+
+    def begin(self, step: str) -> bool:
+        """Note that a step begins and return True, or return False where it has ended MAX_ATTEMPTS workers."""
+        if self._ends[step] >= MAX_ATTEMPTS:
+            return False
+        self._append(step)
+        return True
+
+    def _append(self, line: str) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+
+    def delete(self) -> None:
+        self._path.unlink(missing_ok=True)
+
+
+def _process_carefully(task: Task, names: Sequence[str], folder: Path, attempts: _AttemptLog) -> Iterator[ImageResult]:
+    """Yield the results of all images; of a batch that ends its worker, first try each image alone.
+
+    The batch is then repeated without those that end their worker, or, where it still ends it, left at single images.
+    """
+    for start in range(0, len(names), task.batch_size):
+        batch = names[start : start + task.batch_size]
+        if attempts.begin(f"batch {start}"):
+            yield from task.process(batch, folder)
+            continue
+        alone: list[ImageResult | None] = []
+        for position, name in enumerate(batch, start):
+            alone += task.process([name], folder) if attempts.begin(f"image {position}") else [None]
+        harmless = [name for name, result in zip(batch, alone, strict=True) if result is not None]
+        together = attempts.begin(f"rest of {start}")
+        results = iter(task.process(harmless, folder) if together else filter(None, alone))
+        for name, result in zip(batch, alone, strict=True):
+            deadly = result is None
+            yield (
+                failure(name, f"{name} has killed its worker more than once; leave it out") if deadly else next(results)
             )

@@ -1,4 +1,4 @@
-"""Boxes in pixels: IoU, box regression targets, and the accuracy of visual grounding.
+"""Boxes in pixels: IoU, and the accuracy of visual grounding.
 
 A box is x1 y1 x2 y2. Fast R-CNN and its descendants (MCAN's grounding code among them) count both edges of a box as
 part of it, so its width is x2 - x1 + 1; otherwise the width is x2 - x1.
@@ -8,8 +8,6 @@ import numpy as np
 
 from legenda.errors import DataError
 
-DELTA_SCALE = (0.1, 0.1, 0.2, 0.2)
-"""The standard deviations that deltas are divided by."""
 HIT = 0.5
 """The IoU from which a box counts as correct."""
 
@@ -26,36 +24,6 @@ def box_iou(a: np.ndarray, b: np.ndarray, *, inclusive: bool = True) -> np.ndarr
     areas = (a[..., 2:] - a[..., :2] + edge).prod(-1) + (b[..., 2:] - b[..., :2] + edge).prod(-1)
     union = areas - intersection
     return np.divide(intersection, union, out=np.zeros_like(intersection), where=union > 0)
-
-
-def encode_deltas(boxes: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Return the deltas `(..., 4)` from boxes `(..., 4)` to the ground truth `(..., 4)`, as in R-CNN.
-
-    The offset of the centers in widths and heights of the box, and the logarithms of the ratios of widths and heights,
-    divided by DELTA_SCALE. Both edges belong to a box.
-    """
-    center, size = _center_and_size(boxes)
-    true_center, true_size = _center_and_size(truth)
-    deltas = np.concatenate([(true_center - center) / size, np.log(true_size / size)], axis=-1)
-    return deltas / np.asarray(DELTA_SCALE, deltas.dtype)
-
-
-def decode_deltas(boxes: np.ndarray, deltas: np.ndarray) -> np.ndarray:
-    """Return the boxes that deltas make of `boxes`, both `(..., 4)`.
-
-    As in R-CNN's code, x2 and y2 are one pixel larger than those of the encoded box, because the last pixel is not
-    subtracted again.
-    """
-    center, size = _center_and_size(boxes)
-    scaled = deltas * np.asarray(DELTA_SCALE, deltas.dtype)
-    center, size = center + scaled[..., :2] * size, size * np.exp(scaled[..., 2:])
-    return np.concatenate([center - size / 2, center + size / 2], axis=-1)
-
-
-def clip_boxes(boxes: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Return boxes `(..., 4)` clipped to images of `sizes` `(..., 2)`, width and height."""
-    last = np.concatenate([sizes, sizes], axis=-1) - 1
-    return np.clip(boxes, 0, last)
 
 
 def score_targets(iou: np.ndarray) -> np.ndarray:
@@ -80,8 +48,3 @@ def grounding_accuracy(predicted: np.ndarray, truth: np.ndarray, *, inclusive: b
             "with at least one expression"
         )
     return 100.0 * float((box_iou(predicted, truth, inclusive=inclusive) >= HIT).mean())
-
-
-def _center_and_size(boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    size = boxes[..., 2:] - boxes[..., :2] + 1
-    return boxes[..., :2] + size / 2, size

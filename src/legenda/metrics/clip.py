@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from legenda.data.features.concat import coco_number
+from legenda.data.features.base import coco_number
 from legenda.errors import ConfigError, DataError, import_extra
 from legenda.metrics.evaluation import Scores
 

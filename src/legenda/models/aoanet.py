@@ -23,14 +23,13 @@ from legenda.attention import (
     PairGeometry,
     StdLayerNorm,
 )
-from legenda.attention.dropout import Dropout
 from legenda.attention.geometry import BOX_EMBEDDINGS
+from legenda.attention.multi_head import Dropout
 from legenda.config import Count, NonNegativeCount, PositiveInt, Probability
-from legenda.decoding.decoder import Decoder, RowState
+from legenda.decoding.generation import Decoder, RowState
 from legenda.errors import ConfigError
 from legenda.models.base import CaptionerConfig, Encoder
-from legenda.models.freeze import LinearMap
-from legenda.models.layers import FeedForward, WordLSTM, run_packed_lstm
+from legenda.models.layers import FeedForward, LinearMap, WordLSTM, run_packed_lstm
 from legenda.regions import Memory, Regions, masked_mean
 
 

@@ -15,14 +15,11 @@ from torch import Tensor, nn
 
 from legenda.config import Config, PositiveInt, to_json
 from legenda.decoding import beam_search
-from legenda.decoding.decoder import Decoder
-from legenda.decoding.generation import GenerationConfig
+from legenda.decoding.generation import Decoder, GenerationConfig
 from legenda.errors import CheckpointError, DataError
-from legenda.hub import CARD, upload_model
 from legenda.io import write_json, write_text
 from legenda.models.backbone import Backbone, BackboneConfig
-from legenda.models.freeze import is_frozen
-from legenda.models.weights import save_weights
+from legenda.models.layers import is_frozen
 from legenda.regions import Memory, Regions, hide_regions
 from legenda.run_folder import CONFIG, VOCABULARY
 from legenda.text import Vocabulary
@@ -132,6 +129,8 @@ class Model(nn.Module):
 
     def save(self, folder: str | Path, **sections: Any) -> Path:
         """Write config.json, model.safetensors and the vocabulary; `sections` are further parts of config.json."""
+        from legenda.models.checkpoint import save_weights  # late: it imports this module
+
         folder = Path(folder)
         if is_frozen(self):
             raise CheckpointError(f"{self.name} is frozen for inference; save the model that legenda.load returns")
@@ -149,6 +148,8 @@ class Model(nn.Module):
         Markdown. options: commit_message, private, token, branch and create_pr, as in `PyTorchModelHubMixin`. Raise
         ConfigError where the upload fails.
         """
+        from legenda.models.checkpoint import CARD, upload_model
+
         with TemporaryDirectory() as folder:
             self.save(folder, **(config or {}))
             default = f"---\nlibrary_name: legenda\n---\n\n# {repo_id}\n\n{self.name} of Legenda.\n"

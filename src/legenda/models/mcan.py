@@ -20,11 +20,10 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from legenda.attention import AttentionConfig, Geometry, MultiHeadAttention, PairGeometry, StdLayerNorm
-from legenda.attention.dropout import Dropout
 from legenda.attention.geometry import BOX_EMBEDDINGS
+from legenda.attention.multi_head import Dropout
 from legenda.config import Count, PositiveInt, Probability
 from legenda.errors import CheckpointError, ConfigError, DataError
-from legenda.metrics.boxes import clip_boxes, decode_deltas
 from legenda.models.base import Model, ModelConfig, eval_mode
 from legenda.models.layers import FeedForward, Residual
 from legenda.regions import Regions, mask_zero_features
@@ -376,3 +375,42 @@ def in_pixels(regions: Regions, sizes: np.ndarray) -> np.ndarray:
     if regions.boxes is None:
         raise DataError("grounding needs the boxes of regions; give Regions(features, boxes)")
     return regions.boxes.cpu().numpy() * np.tile(sizes, 2)[:, np.newaxis]
+
+
+DELTA_SCALE = (0.1, 0.1, 0.2, 0.2)
+"""The standard deviations that deltas are divided by."""
+
+
+def encode_deltas(boxes: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Return the deltas `(..., 4)` from boxes `(..., 4)` to the ground truth `(..., 4)`, as in R-CNN.
+
+    The offset of the centers in widths and heights of the box, and the logarithms of the ratios of widths and heights,
+    divided by DELTA_SCALE. Both edges belong to a box.
+    """
+    center, size = _center_and_size(boxes)
+    true_center, true_size = _center_and_size(truth)
+    deltas = np.concatenate([(true_center - center) / size, np.log(true_size / size)], axis=-1)
+    return deltas / np.asarray(DELTA_SCALE, deltas.dtype)
+
+
+def decode_deltas(boxes: np.ndarray, deltas: np.ndarray) -> np.ndarray:
+    """Return the boxes that deltas make of `boxes`, both `(..., 4)`.
+
+    As in R-CNN's code, x2 and y2 are one pixel larger than those of the encoded box, because the last pixel is not
+    subtracted again.
+    """
+    center, size = _center_and_size(boxes)
+    scaled = deltas * np.asarray(DELTA_SCALE, deltas.dtype)
+    center, size = center + scaled[..., :2] * size, size * np.exp(scaled[..., 2:])
+    return np.concatenate([center - size / 2, center + size / 2], axis=-1)
+
+
+def clip_boxes(boxes: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Return boxes `(..., 4)` clipped to images of `sizes` `(..., 2)`, width and height."""
+    last = np.concatenate([sizes, sizes], axis=-1) - 1
+    return np.clip(boxes, 0, last)
+
+
+def _center_and_size(boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    size = boxes[..., 2:] - boxes[..., :2] + 1
+    return boxes[..., :2] + size / 2, size

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from legenda.attention import ATTENTIONS, DISTANCES, sinusoids
 from legenda.config import Count, PositiveInt
-from legenda.decoding.decoder import CacheLength, Decoder
+from legenda.decoding.generation import CacheLength, Decoder
 from legenda.errors import DataError
 from legenda.models.base import Encoder
 from legenda.models.layers import init_xavier_uniform_

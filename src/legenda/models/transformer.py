@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from legenda.attention import AttentionConfig, Geometry, MultiHeadAttention, PairGeometry, sinusoids
-from legenda.attention.dropout import Dropout
 from legenda.attention.geometry import BOX_EMBEDDINGS, as_weights_of
+from legenda.attention.multi_head import Dropout
 from legenda.config import Count, PositiveInt, Probability
-from legenda.decoding.decoder import CacheLength, Decoder, RowState, append_kv, empty_kv
+from legenda.decoding.generation import CacheLength, Decoder, RowState, append_kv, empty_kv
 from legenda.errors import ConfigError
 from legenda.models.base import CaptionerConfig, Encoder, ModelConfig
 from legenda.models.layers import FeedForward, Residual, init_xavier_uniform_

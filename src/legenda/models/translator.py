@@ -11,7 +11,7 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from legenda.attention import Geometry
-from legenda.attention.dropout import Dropout
+from legenda.attention.multi_head import Dropout
 from legenda.config import Probability
 from legenda.decoding.generation import GenerationConfig
 from legenda.errors import CheckpointError, ConfigError, DataError
@@ -21,7 +21,7 @@ from legenda.models.transformer import EncoderLayer, LayersConfig, TransformerDe
 from legenda.regions import Memory, masked_mean
 from legenda.run_folder import SUBWORDS, VOCABULARY
 from legenda.text import Vocabulary
-from legenda.text.subwords import SentencePieceTokenizer, SubwordTokenizer, load_subwords
+from legenda.text.tokenizers import SentencePieceTokenizer, SubwordTokenizer, load_subwords
 
 
 class TranslatorConfig(LayersConfig):

@@ -11,12 +11,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from legenda.attention import AdditiveAttention
-from legenda.attention.dropout import Dropout
+from legenda.attention.multi_head import Dropout
 from legenda.config import PositiveInt, Probability
-from legenda.decoding.decoder import Decoder, RowState
+from legenda.decoding.generation import Decoder, RowState
 from legenda.models.base import CaptionerConfig, Encoder
-from legenda.models.freeze import LinearMap
-from legenda.models.layers import WordLSTM
+from legenda.models.layers import LinearMap, WordLSTM
 from legenda.regions import Memory, Regions, masked_mean
 
 

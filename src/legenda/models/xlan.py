@@ -1,4 +1,4 @@
-"""X-LAN: X-Linear attention in encoder and decoder (Pan et al., CVPR 2020); the encoder is in x_linear.py."""
+"""X-LAN: X-Linear attention in encoder and decoder (Pan et al., CVPR 2020); X-Transformer has the same encoder."""
 
 from __future__ import annotations
 
@@ -7,19 +7,189 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
+from pydantic import model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from legenda.attention import AdditiveAttention, AttentionOutput, XLinearAttention
-from legenda.attention.dropout import Dropout
-from legenda.attention.x_linear import Act, create_act
-from legenda.config import Probability
-from legenda.decoding.decoder import Decoder, RowState
-from legenda.models.freeze import LinearMap
-from legenda.models.layers import WordLSTM
-from legenda.models.x_linear import XLinearConfig
-from legenda.regions import Memory
+from legenda.attention import AdditiveAttention, AttentionOutput
+from legenda.attention.multi_head import Dropout
+from legenda.attention.x_linear import Act, XLinearAttention, create_act
+from legenda.config import Count, NonNegativeCount, PositiveFloat, PositiveInt, Probability
+from legenda.decoding.generation import Decoder, RowState
+from legenda.errors import ConfigError
+from legenda.models.base import CaptionerConfig, Encoder
+from legenda.models.layers import LinearMap, PostNormFeedForward, SplitLinear, WordLSTM
+from legenda.regions import Memory, Regions, masked_mean
+
+
+class XLinearConfig(CaptionerConfig):
+    """Options of both models of the paper; the defaults are those of the released X-LAN."""
+
+    generation: ClassVar[Mapping[str, Any]] = {"max_length": 17}
+    """Finished hypotheses keep their beams and are ranked by log-probability; at most 16 tokens and the end."""
+
+    dim: int = 1024
+    """Channels inside the model."""
+    num_heads: Count = 8
+    mid_dim: PositiveInt | None = None
+    """Channels of B' in each head (D_c); half of the head's by default."""
+    num_layers: NonNegativeCount = 4
+    """X-Linear blocks of the encoder; 0 for none."""
+    decoder_layers: Count = 1
+    """X-Linear blocks of the decoder, or its layers."""
+    act: Act = "celu"
+    """Of query, key and value inside the blocks: "celu" is the paper's ELU, "relu" goes without (Table 3)."""
+    alpha: PositiveFloat = 1.3
+    """Alpha of the CELU, its negative saturation value."""
+    region_act: Act = "celu"
+    """Of the region embedding."""
+    region_norm: bool = False
+    """Layer normalization in the region embedding."""
+    region_dropout: Probability = 0.5
+    """Of the embedded regions."""
+    mid_dropout: Probability = 0.1
+    """Inside the blocks, of B'."""
+    encoder_dropout: Probability = 0.5
+    """Of the output of an encoder block."""
+    update_dropout: Probability = 0.3
+    """Of the update of each region by the attended vector (Eq. 8)."""
+    word_dropout: Probability = 0.5
+    """Of the token embeddings."""
+    decoder_dropout: Probability = 0.5
+    """Of the output of a decoder block."""
+    output_dropout: Probability = 0.5
+    """Before the output layer; the release sets it to 0 while it samples captions for self-critical training."""
+
+    @model_validator(mode="after")
+    def _check_x_linear(self) -> XLinearConfig:
+        if self.dim % self.num_heads:
+            raise ConfigError(f"dim={self.dim} must be a multiple of num_heads={self.num_heads}")
+        if self.mid_channels < 1:
+            raise ConfigError(f"mid_dim={self.mid_dim} must be at least 1; dim or mid_dim is too small for the heads")
+        return self
+
+    @property
+    def is_released(self) -> bool:
+        """Whether the released code is followed where the paper differs."""
+        return True
+
+    @property
+    def mid_channels(self) -> int:
+        """Channels of B' in each head."""
+        return self.dim // self.num_heads // 2 if self.mid_dim is None else self.mid_dim
+
+    def build_encoder(self) -> Encoder:
+        """Return a new encoder with random weights."""
+        return XLinearEncoder(self)
+
+    def build_block(self) -> XLinearAttention:
+        """Return a new X-Linear block with random weights."""
+        return XLinearAttention(
+            self.dim,
+            self.num_heads,
+            mid_dim=self.mid_channels,
+            act=self.act,
+            alpha=self.alpha,
+            norm=self.is_released,
+            bias=self.is_released,
+            dropout=self.mid_dropout,
+        )
+
+
+class ConcatUpdate(SplitLinear):
+    """LayerNorm(ReLU(W [attended, x]) + x): update of keys, values or tokens after a block (Eq. 8)."""
+
+    def __init__(self, dim: int, *, bias: bool, dropout: float) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2 * dim, dim, bias=bias)
+        self.dropout = Dropout(dropout)
+        self.norm = nn.LayerNorm(dim)
+
+    def parts(self) -> list[tuple[Tensor, Tensor | None]]:
+        """Return the weights of the attended vector (with the bias) and of x."""
+        w_attended, w_x = self.linear.weight.chunk(2, dim=1)
+        return [(w_attended, self.linear.bias), (w_x, None)]
+
+    def forward(self, attended: Float[Tensor, "*#rows D"], x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
+        """Return the updated x; one attended vector may serve all x of an image, and is then multiplied once."""
+        map_attended, map_x = self.linear_maps()
+        return self.norm(x + self.dropout(F.relu(map_attended(attended) + map_x(x))))
+
+
+class XLinearLayer(nn.Module):
+    """An X-Linear block queried by the image's vector (Eq. 7), and the update of keys and values (Eq. 8)."""
+
+    def __init__(self, config: XLinearConfig, *, update_keys: bool) -> None:
+        """Create the layer; update_keys: whether keys have an update apart from that of the values (the paper)."""
+        super().__init__()
+        self.attention = config.build_block()
+        self.dropout = Dropout(config.encoder_dropout)
+        self.update_values = ConcatUpdate(config.dim, bias=config.is_released, dropout=config.update_dropout)
+        self.update_keys = None
+        if update_keys:
+            self.update_keys = ConcatUpdate(config.dim, bias=config.is_released, dropout=config.update_dropout)
+
+    def forward(
+        self,
+        attended: Float[Tensor, "B D"],
+        keys: Float[Tensor, "B N D"],
+        values: Float[Tensor, "B N D"],
+        attention_mask: Bool[Tensor, "B N"],
+    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B N D"], Float[Tensor, "B N D"]]:
+        """Return the next query, keys and values."""
+        output = self.dropout(self.attention(attended.unsqueeze(1), keys, values, attention_mask).values)
+        values = self.update_values(output, values)
+        keys = values if self.update_keys is None else self.update_keys(output, keys)
+        return output.squeeze(1), keys, values
+
+
+class XLinearEncoder(Encoder):
+    """Region embedding, L layers queried by the mean region, and a global feature of all their outputs (Eq. 10)."""
+
+    def __init__(self, config: XLinearConfig, *, ff_dim: int | None = None, ff_dropout: float = 0.0) -> None:
+        """Create the layers.
+
+        ff_dim: inner channels of a feed-forward network after each of them, as in X-Transformer; None for none.
+        """
+        super().__init__()
+        dim, num_layers = config.dim, config.num_layers
+        self.input = nn.Linear(config.feature_dim, dim)
+        self.act = create_act(config.region_act, config.alpha)
+        self.norm = nn.LayerNorm(dim) if config.region_norm else nn.Identity()
+        self.norm_first = ff_dim is not None
+        self.dropout = Dropout(config.region_dropout)
+        self.layers = nn.ModuleList(
+            # the last layer's keys are not read
+            XLinearLayer(config, update_keys=not config.is_released and layer < num_layers - 1)
+            for layer in range(num_layers)
+        )
+        self.feed_forward = nn.ModuleList(
+            PostNormFeedForward(dim, ff_dim, ff_dropout) for _ in range(num_layers) if ff_dim is not None
+        )
+        self.global_feature: nn.Linear | None = nn.Linear((num_layers + 1) * dim, dim, bias=config.is_released)
+        self.global_norm: nn.Module | None = nn.LayerNorm(dim) if config.is_released else nn.Identity()
+
+    def remove_global_branch(self) -> None:
+        """Delete the layer of Eq. 10."""
+        self.global_feature = self.global_norm = None
+
+    def forward(self, regions: Regions) -> Memory:
+        """Return the last values as states, and the global feature; states of padding are finite."""
+        mask = regions.mask_or_ones
+        # padding may hold NaN, which a mask of the scores does not remove
+        x = self.act(self.input(regions.features.masked_fill(~mask.unsqueeze(-1), 0.0)))
+        x = self.dropout(self.norm(x)) if self.norm_first else self.norm(self.dropout(x))
+        attended = masked_mean(x, mask)
+        keys, outputs = x, [attended]
+        for index, layer in enumerate(self.layers):
+            attended, keys, x = layer(attended, keys, x, mask)
+            if self.feed_forward:
+                keys = x = self.feed_forward[index](x)
+            outputs.append(attended)
+        if self.global_feature is None or self.global_norm is None:
+            return Memory(x, mask, masked_mean(x, mask))
+        return Memory(x, mask, self.global_norm(self.global_feature(torch.cat(outputs, dim=-1))))
 
 
 class XLanConfig(XLinearConfig):

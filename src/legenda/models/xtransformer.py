@@ -1,4 +1,4 @@
-"""X-Transformer: X-Linear attention in a Transformer (Pan et al., CVPR 2020, 4.2); the encoder is in x_linear.py."""
+"""X-Transformer: X-Linear attention in a Transformer (Pan et al., CVPR 2020, 4.2); the encoder is in xlan.py."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from legenda.attention.dropout import Dropout
+from legenda.attention.multi_head import Dropout
 from legenda.attention.x_linear import create_act
 from legenda.config import Count, PositiveInt, Probability
-from legenda.decoding.decoder import CacheLength, Decoder, RowState, append_kv, empty_kv
+from legenda.decoding.generation import CacheLength, Decoder, RowState, append_kv, empty_kv
 from legenda.errors import ConfigError
 from legenda.models.base import Encoder
 from legenda.models.layers import PostNormFeedForward
-from legenda.models.x_linear import ConcatUpdate, XLinearConfig, XLinearEncoder
+from legenda.models.xlan import ConcatUpdate, XLinearConfig, XLinearEncoder
 from legenda.regions import Memory
 
 KeyValue = tuple[Tensor, Tensor]

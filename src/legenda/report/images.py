@@ -15,7 +15,7 @@ from PIL import Image
 
 from legenda.data.annotations import read_annotations
 from legenda.data.captions import KarpathyData, ScenesData
-from legenda.data.features.concat import coco_number
+from legenda.data.features.base import coco_number
 from legenda.data.scenes import FAMILIES, SceneCounts, check_caption, draw_scene, make_scene
 from legenda.data.scenes.world import Family
 from legenda.errors import DataError

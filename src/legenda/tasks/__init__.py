@@ -3,6 +3,6 @@
 from legenda.tasks.base import Task
 from legenda.tasks.captioning import Captioning
 from legenda.tasks.objectives import advantages, cross_entropy, policy_gradient
-from legenda.tasks.rewards import Reward
+from legenda.tasks.self_critical import Reward
 
 __all__ = ["Captioning", "Reward", "Task", "advantages", "cross_entropy", "policy_gradient"]

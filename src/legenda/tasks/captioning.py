@@ -21,11 +21,9 @@ from legenda.models import Captioner, create_model
 from legenda.models.base import eval_mode
 from legenda.regions import Regions
 from legenda.run_folder import VOCABULARY
-from legenda.tasks.base import Objective, Task, check_boxes, set_vocabulary
-from legenda.tasks.config import ObjectiveConfig
+from legenda.tasks.base import Objective, ObjectiveConfig, Task, check_boxes, set_vocabulary
 from legenda.tasks.objectives import CrossEntropy
-from legenda.tasks.rewards import Rewards
-from legenda.tasks.self_critical import SelfCriticalObjective
+from legenda.tasks.self_critical import Rewards, SelfCriticalObjective
 from legenda.text import Vocabulary
 
 

@@ -56,13 +56,13 @@ class Prediction:
 
 @dataclass(frozen=True)
 class MetricWithCI:
-    """A metric over `count` examples with its 95 % confidence interval; fractions lie in 0..1.
+    """A metric over `count` examples with its 95 % confidence interval, None where there is none; fractions: 0..1.
 
     per_example: the value of each example by id, for a mean of such values.
     """
 
-    value: float
-    interval: Interval
+    value: float | None
+    interval: Interval | None
     count: int
     is_fraction: bool = True
     per_example: Mapping[str, float] = field(default_factory=dict)
@@ -74,23 +74,40 @@ class EvaluationResult:
 
     scores: over all examples, by the names of the task's `metric_descriptions`. per_example: the score of each
     prediction, by the id of its example. groups: scores of subsets, by grouping ("type of answer") and subset
-    ("number"). notes: sentences needed to interpret the scores.
+    ("number"). notes: sentences needed to interpret the scores. captions: all scores of captions, some of which are no
+    means over examples; None for other tasks.
     """
 
     scores: Mapping[str, MetricWithCI]
     per_example: Mapping[str, float]
     groups: Mapping[str, Mapping[str, MetricWithCI]] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    captions: Scores | None = None
 
     @property
-    def means(self) -> Scores:
-        """The scores that are means over examples, with the value of each example."""
+    def columns(self) -> dict[str, MetricWithCI]:
+        """All scores by the keys of a report: those of a subset by grouping and subset, "type of answer: number"."""
+        groups = {
+            group_key(title, name): metric for title, group in self.groups.items() for name, metric in group.items()
+        }
+        return {**self.scores, **groups}
+
+    @property
+    def comparable(self) -> Scores:
+        """The scores that can be compared with those of another model: those of captions, or means over examples."""
+        if self.captions is not None:
+            return self.captions
         means = {name: metric for name, metric in self.scores.items() if metric.per_example}
         values: dict[str, dict[str, float | None]] = {
             identity: {name: metric.per_example[identity] for name, metric in means.items()}
             for identity in self.per_example
         }
         return Scores({name: metric.value for name, metric in means.items()}, values, documents=None, df=None)
+
+
+def group_key(title: str, group: str) -> str:
+    """Return the key of the score of a subset in a report."""
+    return f"{title}: {group}"
 
 
 class ReportedTask(Task):

@@ -1,8 +1,7 @@
 """Training: configuration, schedules, the loop, and checkpoints from which a killed run resumes exactly."""
 
 from legenda.training.config import TrainingConfig
-from legenda.training.launch import TrainResult, train
-from legenda.training.run_folder import check_folder, is_finished
+from legenda.training.launch import TrainResult, check_folder, is_finished, train
 from legenda.training.schedules import (
     SCHEDULES,
     Constant,

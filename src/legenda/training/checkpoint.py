@@ -1,10 +1,15 @@
-"""The training state, from which a killed run resumes exactly; one safetensors file, nothing is pickled."""
+"""What a training leaves as it goes: its state, from which a killed run resumes exactly, its history, and loggers.
+
+The state is one safetensors file, the history metrics.jsonl with one record per line; nothing is pickled.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,10 +21,10 @@ from pydantic import ConfigDict, TypeAdapter
 from torch import Tensor, nn
 
 from legenda.config import NonNegativeInt
-from legenda.errors import CheckpointError
-from legenda.io import atomic_write, verified
-from legenda.models.weights import check_finite
-from legenda.run_folder import STATE
+from legenda.errors import CheckpointError, DataError
+from legenda.io import atomic_write, parse_integer, read_text, verified, write_text
+from legenda.models.checkpoint import check_finite
+from legenda.run_folder import HISTORY, STATE
 from legenda.training.distributed import full_tensors, shard_like
 
 _HINT = "delete it to train from the start, or copy it again"
@@ -152,3 +157,96 @@ def _checksum(text: str) -> str:
 def _metadata(path: Path) -> dict[str, str]:
     with safetensors.safe_open(path, framework="pt") as file:
         return file.metadata() or {}
+
+
+def read_history(folder: Path) -> list[dict[str, Any]]:
+    """Return the records of a run, oldest first; a last line truncated by a kill is skipped.
+
+    Raise CheckpointError for a damaged file.
+    """
+    path = folder / HISTORY
+    records = []
+    lines = read_text(path, "a run folder holds it; train the run again").splitlines()
+    for number, line in enumerate(lines, start=1):
+        try:
+            records.append(_parse_record(line))
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+            if number < len(lines):
+                raise CheckpointError(f"{path} is damaged in line {number}; train the run again") from error
+    return records
+
+
+def _parse_record(line: str) -> dict[str, Any]:
+    """Return a record with whole numbers as step and epoch and numbers as scores of a validation; else raise."""
+    record = json.loads(line, parse_int=parse_integer)
+    if not all(isinstance(score, int | float | None) for score in record.get("validation", {}).values()):
+        raise TypeError
+    return record | {name: int(record[name]) for name in {"step", *record} & {"step", "epoch"}}
+
+
+def open_history(folder: Path, last_step: int) -> None:
+    """Create the file, or drop the records that a killed run wrote after its last checkpoint at `last_step`."""
+    records = [r for r in read_history(folder) if r["step"] <= last_step] if (folder / HISTORY).exists() else []
+    write_text(folder / HISTORY, "".join(json.dumps(record) + "\n" for record in records))
+
+
+def add_record(folder: Path, record: dict[str, Any]) -> None:
+    """Append a record."""
+    path = folder / HISTORY
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+    except OSError as error:
+        raise DataError(f"{path} could not be written ({error.strerror}); free some space") from error
+
+
+def flatten_record(record: Mapping[str, Any]) -> Iterable[tuple[str, float]]:
+    """Yield the numbers of a record by name, those of a validation as "validation/CIDEr-D"."""
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name}/{inner}", number) for inner, number in flatten_record(value))
+        elif isinstance(value, int | float) and name not in ("step", "epoch"):
+            yield name, value
+
+
+Logger = Callable[[Mapping[str, Any]], None]
+"""Called with every record of the history."""
+
+TENSORBOARD_FOLDER = "tensorboard"
+
+
+def open_loggers(folder: Path, last_step: int) -> list[Logger]:
+    """Return a TensorBoard logger where tensorboard is installed, and a W&B logger where wandb is and the environment
+    variable WANDB_PROJECT names a project.
+
+    last_step: what was logged of later steps, before a kill, is discarded.
+    """
+    return [logger for logger in (_tensorboard(folder, last_step), _wandb(folder)) if logger is not None]
+
+
+def _tensorboard(folder: Path, last_step: int) -> Logger | None:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    writer = SummaryWriter(str(folder / TENSORBOARD_FOLDER), purge_step=last_step + 1)
+
+    def log(record: Mapping[str, Any]) -> None:
+        for name, value in flatten_record(record):
+            writer.add_scalar(name, value, record["step"])
+        writer.flush()
+
+    return log
+
+
+def _wandb(folder: Path) -> Logger | None:
+    project = os.environ.get("WANDB_PROJECT")
+    if not project:
+        return None
+    try:
+        import wandb  # pyrefly: ignore
+    except ImportError:
+        return None
+    run_id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+    run = wandb.init(project=project, id=run_id, name=folder.name, dir=str(folder), resume="allow")
+    return lambda record: run.log(dict(flatten_record(record)), step=record["step"])

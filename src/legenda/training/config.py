@@ -8,7 +8,7 @@ from pydantic import Field, InstanceOf, model_validator
 
 from legenda.config import Count, NonNegativeFloat, NonNegativeInt, PositiveInt, Probability
 from legenda.errors import ConfigError
-from legenda.tasks.config import ObjectiveConfig
+from legenda.tasks.base import ObjectiveConfig
 from legenda.training.schedules import SCHEDULES, Schedule, StepDecay
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import platform
@@ -11,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -23,22 +25,128 @@ from legenda import __version__
 from legenda.compute import ComputeOptions
 from legenda.config import to_json
 from legenda.data.features.base import UNNAMED, extractor_name, is_same_extractor
-from legenda.errors import ConfigError
-from legenda.io import locked
-from legenda.models.checkpoint import check_sizes, find_model, inherit_generation_config
+from legenda.errors import CheckpointError, ConfigError
+from legenda.io import locked, read_text, write_json
+from legenda.models.base import Model
+from legenda.models.checkpoint import check_sizes, find_model, inherit_generation_config, load_weights
 from legenda.models.registry import configure
-from legenda.models.weights import load_weights
-from legenda.run_folder import WEIGHTS, read_config
+from legenda.run_folder import CONFIG, STATE, WEIGHTS, read_config
 from legenda.tasks.base import Task, check_objective, describe_split
-from legenda.training.config import TrainingConfig
+from legenda.training.checkpoint import read_progress
+from legenda.training.config import TrainingConfig, stage_name
 from legenda.training.distributed import autocast_plugin, describe_idle_devices, shard
-from legenda.training.evaluation_loop import check_monitor
-from legenda.training.loop import TrainingLoop
-from legenda.training.run_folder import DATA_DIGEST, init_run_dir
+from legenda.training.loop import TrainingLoop, check_monitor
 from legenda.training.stage import Stage
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+
+_DELETE = "delete the folder to start again"
+DATA_DIGEST = "data_digest"
+"""The section with a digest of the training and of the validation examples."""
+_KEPT = ("environment",)
+"""Sections that stay those of the first call."""
+
+
+def check_folder(folder: Path) -> None:
+    """Raise CheckpointError unless `folder` is new, empty, or holds a run."""
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError(f"{folder} is a file; name a folder with --out")
+    if folder.exists() and not (folder / CONFIG).exists() and any(not _is_partial(path) for path in folder.iterdir()):
+        raise CheckpointError(f"{folder} is not empty and holds no run; name another folder with --out")
+
+
+def check_new_folder(folder: Path) -> None:
+    """Raise CheckpointError unless `folder` is new or empty."""
+    check_folder(folder)
+    if (folder / CONFIG).exists():
+        raise CheckpointError(f"{folder} holds a run already; name another folder with --out, or {_DELETE}")
+
+
+def init_run_dir(folder: Path, config: dict[str, Any], model: Model) -> None:
+    """Create the folder of a run, or check that it holds this run, and delete partially written files.
+
+    More epochs of the last stage than before replace the old number, so that a finished run continues. The environment
+    stays that of the first call.
+    """
+    check_folder(folder)
+    path = folder / CONFIG
+    if path.exists():
+        old, new = read_config(folder, _DELETE), json.loads(json.dumps(config))
+        new = {name: part for name, part in new.items() if name not in _KEPT and part is not None}
+        new |= {name: part for name, part in old.items() if name in _KEPT}
+        found, kind = _difference(_with_epochs_of(new, old), new), "settings"
+        if found is None or found[0].startswith(DATA_DIGEST):
+            found, kind = _vocabulary_difference(folder, model) or found, "data"
+        if found is not None:
+            name, before, now = found
+            raise CheckpointError(
+                f"{folder} holds a run with other {kind} ({name} is {before} there, {now} here); name another folder "
+                f"with --out, or {_DELETE}"
+            )
+        if old != new:
+            write_json(path, new)
+        if (folder / STATE).exists() and not (folder / WEIGHTS).exists() and read_progress(folder).best is not None:
+            raise CheckpointError(f"{folder} has lost its {WEIGHTS}, the best model so far; {_DELETE}")
+        for partial in filter(_is_partial, folder.iterdir()):
+            partial.unlink()
+    else:
+        write_json(path, config)
+    model.save_vocabulary(folder)
+
+
+def is_finished(folder: Path, recipe: str) -> bool:
+    """Return whether a folder holds a finished run of that recipe with its model."""
+    if not all((folder / name).exists() for name in (CONFIG, WEIGHTS, STATE)):
+        return False
+    return read_config(folder, _DELETE).get("recipe") == recipe and read_progress(folder).finished
+
+
+def _with_epochs_of(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
+    """Return `old` with the epochs that the last stage of `new` has, if those are more."""
+    stages, new_stages = list(old.get("stages") or [{}]), new.get("stages") or [{}]
+    epochs = stages[-1].get("epochs", 0)
+    more = isinstance(epochs, int) and epochs < new_stages[-1].get("epochs", 0)
+    if len(stages) == len(new_stages) and more:
+        stages[-1] = {**stages[-1], "epochs": new_stages[-1]["epochs"]}
+        return {**old, "stages": stages}
+    return old
+
+
+def _difference(old: Any, new: Any, name: str = "") -> tuple[str, str, str] | None:
+    """Return the name of the first setting that differs, with both values; None for equal configurations.
+
+    A setting that is missing is null.
+    """
+    if old == new:
+        return None
+    if isinstance(old, dict) and isinstance(new, dict):
+        found = (_difference(old.get(key), new.get(key), f"{name}.{key}".removeprefix(".")) for key in (*new, *old))
+        return next(filter(None, found), None)
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new) and name == "stages":
+        found = (_difference(*pair, stage_name(stage)) for stage, pair in enumerate(zip(old, new, strict=True)))
+        return next(filter(None, found), None)
+    before, now = (value if isinstance(value, str) else json.dumps(value) for value in (old, new))
+    return name.replace("model.options.", "model."), before, now
+
+
+def _vocabulary_difference(folder: Path, model: Model) -> tuple[str, str, str] | None:
+    """Return the first line that differs in a list of words or answers, as `_difference` does."""
+    with TemporaryDirectory() as name:
+        model.save_vocabulary(Path(name))
+        for path in sorted(Path(name).glob("*.txt")):
+            if (folder / path.name).exists():
+                lines = (read_text(file, _DELETE).split("\n") for file in (folder / path.name, path))
+                for number, (before, now) in enumerate(zip_longest(*lines, fillvalue="missing"), start=1):
+                    if before != now:
+                        return f"line {number} of {path.name}", before, now
+    return None
+
+
+def _is_partial(path: Path) -> bool:
+    """Return whether a process was killed while it wrote this file."""
+    return path.name.startswith(".") and path.name.endswith(".partial")
 
 
 def describe_environment(folder: Path) -> dict[str, str | None]:
@@ -106,9 +214,9 @@ def train(
 ) -> TrainResult:
     """Train a named model for a task into a run folder, or resume a stopped run.
 
-    The folder gets config.json (with `sections`), the vocabulary, metrics.jsonl and metrics.csv, model.safetensors (the
-    best model by the `monitor` of the last stage) and the training state. A run that was killed and resumed ends with
-    the same weights, bit for bit on the CPU, as an uninterrupted one.
+    The folder gets config.json (with `sections`), the vocabulary, metrics.jsonl, model.safetensors (the best model by
+    the `monitor` of the last stage) and the training state. A run that was killed and resumed ends with the same
+    weights, bit for bit on the CPU, as an uninterrupted one.
 
     overrides: fields of the model's configuration that differ from those of the named model. stages: at least one; each
     later stage starts from the best model of the stage before. init_from: a model folder whose weights and vocabulary

@@ -19,10 +19,10 @@ from legenda.data.features.base import (
     ExtractorIdentity,
     FeatureStore,
     Image,
+    ImageIndex,
     extractor_name,
     is_same_extractor,
 )
-from legenda.data.features.concat import ImageIndex
 from legenda.data.features.packed import PackedFeatureStore, checked_images, write_store
 from legenda.data.features.readers import NOTE, WRITTEN_BY_LEGENDA, dataset_name, open_features, split_kind
 from legenda.errors import DataError, import_extra

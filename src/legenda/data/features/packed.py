@@ -46,7 +46,6 @@ MANIFEST = "manifest.json"
 _DTYPES = {"F16": np.dtype("<f2"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
 """Safetensors' names of the types that a store may hold."""
 _TYPES = {"features": ("F16", "F32"), "boxes": ("F32",), "offsets": ("I64",), "checksums": ("I64",)}
-_CODES = {dtype: code for code, dtype in _DTYPES.items()}
 _AGAIN = "extract it again"
 _HINT = "name a folder that legenda extract has written"
 _MAX_OPEN = 128
@@ -302,12 +301,12 @@ def checked_images(images: Iterable[Image], stored: np.dtype, out: Path, extract
 
 def _header(shapes: Mapping[str, tuple[int, ...]], stored: np.dtype, metadata: Mapping[str, str]) -> bytes:
     """Return the safetensors header: its length in 8 bytes, then JSON, padded to a multiple of 8."""
-    dtypes = {"offsets": _DTYPES["I64"], "checksums": _DTYPES["I64"], "boxes": _DTYPES["F32"], "features": stored}
+    codes = {name: codes[-1] for name, codes in _TYPES.items()} | {"features": f"F{8 * stored.itemsize}"}
     entries: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0
     for name, shape in shapes.items():
-        begin, end = end, end + math.prod(shape) * dtypes[name].itemsize
-        entries[name] = {"dtype": _CODES[dtypes[name]], "shape": shape, "data_offsets": (begin, end)}
+        begin, end = end, end + math.prod(shape) * _DTYPES[codes[name]].itemsize
+        entries[name] = {"dtype": codes[name], "shape": shape, "data_offsets": (begin, end)}
     text = json.dumps(entries).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text

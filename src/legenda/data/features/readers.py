@@ -19,10 +19,13 @@ import numpy as np
 
 from legenda.data.features.base import (
     UNNAMED,
+    ConcatFeatureStore,
     FeatureStore,
     RegionArrays,
     as_floats,
+    extractor_name,
     grid_boxes,
+    is_same_extractor,
     pack,
     require_real,
     validate_regions,
@@ -56,6 +59,23 @@ def open_features(path: str | Path, *, sizes: Path | None = None) -> FeatureStor
     if kind is not None and opener is not Hdf5Store:
         raise DataError(f"{file_path} is not an HDF5 file, so it has no kinds to choose from; leave out ':{kind}'")
     return PackedFeatureStore(path) if opener is None else opener(path, sizes)
+
+
+def open_stores(paths: Sequence[Path]) -> ConcatFeatureStore:
+    """Open stores as one; raise DataError where there is none, or the features of two do not fit each other."""
+    if not paths:
+        raise DataError("no features are named; name stores written by `legenda extract` or `legenda convert`")
+    first, *others = stores = [open_features(path) for path in paths]
+    for store in others:
+        same_layout = (store.feature_dim, store.has_boxes) == (first.feature_dim, first.has_boxes)
+        if not same_layout or not is_same_extractor(first.extractor, store.extractor):
+            a, b = (
+                f"{s.path} has features of width {s.feature_dim} {'with' if s.has_boxes else 'without'} boxes by "
+                f"{extractor_name(s.extractor)}"
+                for s in (store, first)
+            )
+            raise DataError(f"{a}, but {b}; name stores of one extractor")
+    return ConcatFeatureStore(tuple(stores))
 
 
 def _opener(file_path: Path) -> Callable[[Path, Path | None], FeatureStore] | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self, get_args
 import numpy as np
 from pydantic import model_validator
 
-from legenda.data.features.concat import RegionReader
+from legenda.data.features.base import RegionReader
 from legenda.data.registry import SplitSizes
 from legenda.data.scenes.language import references
 from legenda.data.scenes.pixels import FEATURE_DIM, draw_scene, find_things

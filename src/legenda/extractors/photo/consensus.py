@@ -22,7 +22,7 @@ from legenda.decoding import GenerationOutput
 from legenda.decoding.search import sort_rows
 from legenda.errors import CheckpointError
 from legenda.extractors.photo.layout import START_WORD
-from legenda.models.weights import load_tensors
+from legenda.models.checkpoint import load_tensors
 from legenda.run_folder import CONFIG
 
 CONSENSUS = "consensus.safetensors"

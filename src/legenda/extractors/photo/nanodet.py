@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from legenda.io import read_json
-from legenda.models.weights import load_tensors
+from legenda.models.checkpoint import load_tensors
 
 CLASSES = 80
 _STRIDES = (8, 16, 32, 64)

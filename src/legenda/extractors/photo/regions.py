@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from legenda.extractors.photo import layout
 from legenda.extractors.photo.vision import PARTS, ImageVectors, part_boxes
 from legenda.extractors.photo.words import NUM_PHRASES, NUM_WORDS, WordTable
-from legenda.models.weights import load_tensors
+from legenda.models.checkpoint import load_tensors
 
 
 @dataclass(frozen=True, eq=False)

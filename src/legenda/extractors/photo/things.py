@@ -12,8 +12,7 @@ import torch
 
 from legenda.extractors.photo import layout
 from legenda.io import read_text
-from legenda.models.checkpoint import ASSETS, PACKAGED
-from legenda.models.weights import load_tensors
+from legenda.models.checkpoint import ASSETS, PACKAGED, load_tensors
 
 NAMED_SCORE = 0.4
 """Least score of a thing that a caption of things names; on 150 photographs three of four such boxes were right."""

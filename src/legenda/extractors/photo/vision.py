@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from legenda.extractors.photo.mobilenet import MobileNetV2
 from legenda.extractors.photo.nanodet import NanoDet, Things, summarize
-from legenda.models.weights import load_tensors
+from legenda.models.checkpoint import load_tensors
 
 PARTS = 9
 """Overlapping parts of an image, 3 x 3."""

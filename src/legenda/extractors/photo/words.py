@@ -13,7 +13,7 @@ import numpy as np
 from legenda.errors import CheckpointError
 from legenda.extractors.photo import layout
 from legenda.io import read_text
-from legenda.models.weights import load_tensors
+from legenda.models.checkpoint import load_tensors
 
 _HINT = "install legenda again, or write the folder again"
 

@@ -1,0 +1,473 @@
+"""The report of runs of one task: one prediction for each run and example, scores, and examples with predictions.
+
+Captions are shown with their attention; other tasks describe their examples, predictions and scores themselves.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from legenda.compute import SearchOptions
+from legenda.data.captions import CaptionDataset
+from legenda.decoding import GenerationOutput
+from legenda.errors import ConfigError, DataError
+from legenda.evaluation.comparison import RANKING_METRIC, score_per_image
+from legenda.evaluation.evaluate import generate, load_examples, predict, reject_captioner_options
+from legenda.evaluation.runs import CaptionerRun, Run, resolve_data
+from legenda.metrics import METRICS, Difference, compare, intervals
+from legenda.models.base import eval_mode
+from legenda.pipeline import GeneratedCaption, extract_captions
+from legenda.regions import Regions
+from legenda.report.images import ReportImage, find_images_by_name, no_verdict, resolve_images
+from legenda.report.overlay import average_heads, blank_canvas, draw_caption_attention, write_sheet
+from legenda.report.page import Breakdown, ExampleCard, ModelRun, Report, ScoreColumn, encoded_size, write_report
+from legenda.run_folder import HISTORY
+from legenda.tasks.reporting import EvaluationResult, Example, MetricWithCI, Prediction, ReportedTask, group_key
+from legenda.terminal import ProgressBar, no_progress_bar
+from legenda.training.checkpoint import read_history
+
+if TYPE_CHECKING:
+    from legenda.cli.report import ReportOptions
+
+SCENE_METRICS = {
+    "truth": "share of captions that are true as a whole, over all scenes",
+    "pair": "near scenes: names the two that almost touch; about 1 in 12 by chance",
+    "axis": "near scenes: the relation of the two, where the caption has one; 1 in 2 by chance",
+    "size": "size scenes: which of two equal shapes is larger; 1 in 2 by chance",
+    "bind": "bind scenes: the relation of the two things of one color; 1 in 2 by chance",
+}
+_METRICS = {
+    **SCENE_METRICS,
+    "CIDEr-D": "similarity to the references with rare n-grams weighted more; 0 to 10, often reported times 100",
+    "BLEU-1": "share of words that a reference has, with a penalty for short captions",
+    "BLEU-4": "the same for n-grams of one to four words",
+    "ROUGE-L": "longest common subsequence with a reference",
+}
+"""The metrics of the page with their descriptions, in the order of the columns."""
+_MAX_ATTENTION_CHARACTERS = 45_000
+"""Characters of the page that the attention of an image may take, on average over the images."""
+_CAPTION_OPTIONS = ("annotations", "features", "overlays", "head")
+_CANVAS_SIDE = 384
+"""Pixels of the longer side of the canvas that replaces a missing image."""
+
+
+def write_caption_report(
+    runs: Mapping[str, CaptionerRun], options: ReportOptions, *, progress_bar: ProgressBar = no_progress_bar
+) -> str:
+    """Write the page of captioners, and the overlays where they are asked for, and return a summary.
+
+    Raise DataError where the runs have different images or the split has no references.
+    """
+    data = [resolve_data(run, options.annotations, options.features, options.image_folder) for run in runs.values()]
+    splits = dict(zip(runs, (settings.split(options.split) for settings in data), strict=True))
+    remedy = "report runs of the same data together, or name the data with --annotations and --features"
+    split: CaptionDataset = common_split(runs, splits, options.split, "images", remedy)
+    if options.head is not None:
+        for name, run in runs.items():
+            check_head(run, splits[name], options.head)
+    captions_by_run, results = predict_and_score(runs, splits, options.beam_size, progress_bar=progress_bar)
+    positions = _choose_examples(split, results, options)
+    captions = {
+        position: {name: by_id[split.ids[position]] for name, by_id in captions_by_run.items()}
+        for position in positions
+    }
+    folder, opened = options.image_folder, split.open_images
+    open_image = resolve_images(data[0], options.split, split.ids, positions, folder, opened)
+    images = {
+        position: open_image(position, next(iter(captions[position].values())).boxes.tolist()) for position in positions
+    }
+    with_heads = heads_fit_page_budget(captions.values())
+    notes = _footnotes("images", len(images), len(split), several=len(runs) > 1)
+    heads = (
+        "the mean of all heads or a single head" if with_heads else "the mean of all heads (single ones take too much)"
+    )
+    notes.insert(1, f"The attention shown is that of the last decoder layer over the encoded regions, {heads}.")
+    missing = sum(not image.found for image in images.values())
+    if missing:
+        folder = options.image_folder or "the folder of the annotations"
+        notes.append(f"{missing} images were not found in {folder}; their regions are drawn on a blank canvas.")
+    no_boxes = {name for by_run in captions.values() for name, caption in by_run.items() if not caption.has_boxes}
+    if no_boxes:
+        notes.append(f"The features of {', '.join(sorted(no_boxes))} have no boxes, so its attention is not shown.")
+    descriptions = _METRICS | {name: inspect.getdoc(METRICS.get(name)) or name for name in METRICS.registered}
+    measured = {name for result in results.values() for name in result.scores}
+    report = Report(
+        title=_title(list(runs)),
+        lead=f"{_count_models(runs)}, {len(split):,} images of the split {options.split}, captions by beam search with "
+        f"beam size {options.beam_size}. Point at a word to see the attention when it was generated.",
+        columns=[
+            ScoreColumn(name, name, description.splitlines()[0], percent=name in SCENE_METRICS)
+            for name, description in descriptions.items()
+            if name in measured
+        ],
+        runs=model_runs(runs, results),
+        examples=[
+            caption_card(
+                split.ids[position],
+                image,
+                split.references[position],
+                captions[position],
+                results,
+                with_heads=with_heads,
+            )
+            for position, image in images.items()
+        ],
+        footnotes=notes,
+        score_name=RANKING_METRIC,
+    )
+    summary = _write(report, options.out, results, descriptions)
+    if options.overlays is None:
+        return summary
+    by_id = {split.ids[position]: (images[position], captions[position]) for position in positions}
+    return f"{summary}\n{options.overlays}: {write_overlays(options.overlays, by_id, options.head)} attention sheets"
+
+
+def write_task_report(
+    runs: Mapping[str, Run], options: ReportOptions, *, progress_bar: ProgressBar = no_progress_bar
+) -> str:
+    """Write the page of runs of another task than captioning and return a summary.
+
+    Raise an error where the runs have different tasks or examples, or the split has no references.
+    """
+    first = next(iter(runs.values()))
+    for run in runs.values():
+        if run.task is not first.task:
+            raise ConfigError(
+                f"{first.folder} was trained for {first.task.name} and {run.folder} for {run.task.name}; report runs "
+                "of one task together"
+            )
+    task = first.task
+    assert issubclass(task, ReportedTask)
+    reject_captioner_options(first, options, _CAPTION_OPTIONS)
+    splits = {name: load_examples(run, options.split) for name, run in runs.items()}
+    split = common_split(runs, splits, options.split, task.noun, "report runs of the same data together")
+    predictions = {
+        name: predict(run, splits[name], options.beam_size, progress_bar=progress_bar) for name, run in runs.items()
+    }
+    results = {name: task.score_with_intervals(predictions[name], splits[name]) for name in runs}
+    positions = _choose_examples(split, results, options)
+    indices = np.array(positions, np.int64)
+    described = {
+        name: task.describe_predictions(run.model, splits[name], indices, predictions[name], results[name].per_example)
+        for name, run in runs.items()
+    }
+    examples = {split.ids[position]: task.describe_example(split, position) for position in positions}
+    images = _find_images(first, options, list(examples.values()))
+    result = next(iter(results.values()))
+    notes = _footnotes(task.noun, len(examples), len(split), several=len(runs) > 1)
+    notes[1:1] = result.notes
+    if missing := sum(image is None for image in images.values()):
+        folder = options.image_folder or "the folders of the data"
+        notes.append(f"{missing} images were not found in {folder}; name their folder with --image-folder.")
+    report = Report(
+        title=_title(list(runs)),
+        lead=f"{_count_models(runs)}, {len(split):,} {task.noun} of the split {options.split}. {task.card_description}",
+        columns=[
+            ScoreColumn(name, name, description, percent=result.scores[name].is_fraction)
+            for name, description in task.metric_descriptions.items()
+        ],
+        runs=model_runs(runs, results),
+        examples=[
+            _card(identity, example, images, {name: by_id[identity] for name, by_id in described.items()})
+            for identity, example in examples.items()
+        ],
+        footnotes=notes,
+        score_name=task.score_name,
+        noun=task.noun,
+        verdicts=("correct", "wrong"),
+        breakdowns=[
+            Breakdown(title, [(group_key(title, group), group, metric.count) for group, metric in members.items()])
+            for title, members in result.groups.items()
+        ],
+    )
+    return _write(report, options.out, results, result.columns)
+
+
+def common_split(runs: Mapping[str, Run], splits: Mapping[str, Any], name: str, noun: str, remedy: str) -> Any:
+    """Return the split of the first run; raise DataError unless all have the same examples, with references."""
+    first, split = next(iter(splits.items()))
+    for run, other in splits.items():
+        if other.ids != split.ids:
+            raise DataError(f"{runs[run].folder} has other {noun} in {name} than {runs[first].folder}; {remedy}")
+    missing = getattr(split, "missing_targets", None)
+    if missing is not None:
+        raise DataError(f"the data set has no {missing} of {name}, so nothing can be scored; choose another --split")
+    return split
+
+
+def _choose_examples(split: Any, results: Mapping[str, EvaluationResult], options: ReportOptions) -> list[int]:
+    scores = [[result.per_example[identity] for identity in split.ids] for result in results.values()]
+    return select_examples(scores, options.num_images)
+
+
+def _write(report: Report, path: Path, results: Mapping[str, EvaluationResult], names: Collection[str]) -> str:
+    """Write the page; return the named scores of each run with their intervals, and where the page is."""
+    lines = []
+    for run, result in results.items():
+        known = {name: metric for name in names if (metric := result.columns.get(name)) and metric.value is not None}
+        lines.append(f"{run}: {'  '.join(f'{name} {_format(metric)}' for name, metric in known.items())}")
+    path = write_report(report, path)
+    size = path.stat().st_size / 1e6
+    lines.append(
+        f"{path.resolve()}: {len(report.examples)} {report.noun}, {size:.1f} MB, which opens in a browser offline"
+    )
+    return "\n".join(lines)
+
+
+def _format(metric: MetricWithCI) -> str:
+    assert metric.interval is not None
+    return f"{metric.value:.3f} ({metric.interval[0]:.3f} to {metric.interval[1]:.3f})"
+
+
+def _title(names: Sequence[str]) -> str:
+    """Return the title of a page that compares runs of these names."""
+    return " against ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _count_models(runs: Collection[str]) -> str:
+    return "One model" if len(runs) == 1 else f"{len(runs)} models"
+
+
+def _footnotes(noun: str, shown: int, count: int, *, several: bool) -> list[str]:
+    """Return the notes on intervals, on differences of `several` runs, and on the choice of examples."""
+    notes = [
+        f"Intervals: percentile bootstrap over {noun}, 95 %, 1,000 resamples; they do not cover the variation between "
+        "training seeds."
+    ]
+    if several:
+        notes.append(
+            "Differences: intervals by paired bootstrap, p by approximate randomization with 1,000 rounds; p is not "
+            "corrected for several metrics or models."
+        )
+    if shown < count:
+        notes.append(
+            f"{shown} of {count:,} {noun} are shown: a quarter each have the highest and the lowest scores and, for "
+            "several models, the largest differences between models; the others are evenly spaced."
+        )
+    return notes
+
+
+def predict_with_attention(
+    run: CaptionerRun,
+    split: CaptionDataset,
+    beam_size: int,
+    *,
+    positions: Sequence[int] | None = None,
+    progress_bar: ProgressBar = no_progress_bar,
+) -> dict[str, GeneratedCaption]:
+    """Return the best caption of each image with its attention, by id; one beam search for each image.
+
+    positions: those of the images in the split, by default all. The weights stay in memory: about 20 kB for a caption
+    of 12 words, 8 heads and 50 regions.
+    """
+    vocabulary = run.model.require_vocabulary()
+    captions: dict[str, GeneratedCaption] = {}
+
+    def keep(batch: np.ndarray, regions: Regions, output: GenerationOutput) -> None:
+        for image, position in enumerate(batch.tolist()):
+            captions[split.ids[position]] = extract_captions(output, regions, vocabulary, image)[0]
+
+    chosen = None if positions is None else np.asarray(positions, dtype=np.int64)
+    generate(
+        run,
+        split,
+        SearchOptions(beam_size=beam_size),
+        positions=chosen,
+        attention_callback=keep,
+        progress_bar=progress_bar,
+    )
+    return captions
+
+
+def check_head(run: CaptionerRun, split: CaptionDataset, head: int) -> None:
+    """Raise ConfigError where the attention of the run's decoder has no such head; one decoding step, no search."""
+    model = run.model
+    if hasattr(model, "generate"):
+        raise ConfigError(f"{run.folder} is a model of transformers, whose heads are not drawn; leave out --head")
+    with eval_mode(model):
+        memory = model.encode(split.read(np.array([0])).to(model.device))
+        tokens = torch.full((1, 1), model.generation_config.bos_token_id, device=model.device)
+        _, state = model.decoder.step(tokens, model.decoder.init_state(memory, 1), memory)
+    assert state.attention is not None
+    try:
+        average_heads(state.attention[0].float().cpu().numpy(), head)
+    except ConfigError as error:
+        raise ConfigError(f"{run.folder}: {error}") from error
+
+
+def predict_and_score(
+    runs: Mapping[str, CaptionerRun],
+    splits: Mapping[str, CaptionDataset],
+    beam_size: int,
+    *,
+    progress_bar: ProgressBar = no_progress_bar,
+) -> tuple[dict[str, dict[str, GeneratedCaption]], dict[str, EvaluationResult]]:
+    """Return the captions of each run by id, from one beam search for each image, and their scores.
+
+    These are the metrics that need no Java and those of the data set, with 95 % bootstrap intervals over images.
+    """
+    captions, results = {}, {}
+    for name, run in runs.items():
+        split = splits[name]
+        captions[name] = predict_with_attention(run, split, beam_size, progress_bar=progress_bar)
+        texts = {identity: caption.text for identity, caption in captions[name].items()}
+        scores = score_per_image(texts, dict(zip(split.ids, split.references, strict=True)), split.score)
+        bounds = {metric: None if i is None else (i.low, i.high) for metric, i in intervals(scores).items()}
+        results[name] = EvaluationResult(
+            {metric: MetricWithCI(value, bounds[metric], len(split)) for metric, value in scores.corpus.items()},
+            {identity: values[RANKING_METRIC] or 0.0 for identity, values in scores.per_image.items()},
+            captions=scores,
+        )
+    return captions, results
+
+
+def _compare_to_first(results: Mapping[str, EvaluationResult], name: str) -> dict[str, Difference]:
+    """Return the differences of a run from the first one by metric; none for the first one."""
+    first, other = next(iter(results.values())), results[name]
+    if first is other:
+        return {}
+    differences = compare(other.comparable, first.comparable)
+    return {metric: difference for metric, difference in differences.items() if difference is not None}
+
+
+def model_runs(
+    runs: Mapping[str, Run], results: Mapping[str, EvaluationResult], *, descriptions: Mapping[str, str] | None = None
+) -> list[ModelRun]:
+    """Return the runs with their scores.
+
+    descriptions: by default the model's summary and the recipe that trained it.
+    """
+    columns = {name: result.columns for name, result in results.items()}
+    return [
+        ModelRun(
+            name=name,
+            description=_describe_run(run) if descriptions is None else descriptions[name],
+            parameters=run.model.parameter_count,
+            seconds=_training_seconds(run),
+            scores={key: metric.value for key, metric in columns[name].items()},
+            intervals={key: metric.interval for key, metric in columns[name].items() if metric.interval is not None},
+            differences=_compare_to_first(results, name),
+        )
+        for name, run in runs.items()
+    ]
+
+
+def _training_seconds(run: Run) -> float | None:
+    """Return the seconds of the training; None for a run without history, such as an imported one."""
+    history = read_history(run.folder) if (run.folder / HISTORY).exists() else []
+    return max((record.get("seconds", 0.0) for record in history), default=None)
+
+
+def _describe_run(run: Run) -> str:
+    recipe = run.config.get("recipe")
+    origin = f"recipe {recipe}" if recipe else "imported" if run.imported else "no recipe"
+    return f"{run.summary} ({run.model.name}, {origin})"
+
+
+def caption_card(
+    identity: str,
+    image: ReportImage,
+    references: Sequence[str],
+    captions: Mapping[str, GeneratedCaption],
+    results: Mapping[str, EvaluationResult],
+    *,
+    with_heads: bool = True,
+) -> ExampleCard:
+    """Return one image with the captions of all runs; runs with other regions than the first have separate boxes.
+
+    results: of each run that has scores. with_heads: whether to keep each attention head, or only their mean.
+    """
+    boxes = next(iter(captions.values())).boxes
+    data, media_type = image.encoded
+    views = {}
+    for name, caption in captions.items():
+        verdict, reason = image.check_caption(caption.text)
+        views[name] = Prediction(
+            caption.words,
+            verdict,
+            results[name].per_example[identity] if name in results else None,
+            reason,
+            attention=caption.heads if with_heads and caption.has_boxes else caption.attention,
+            boxes=None if np.array_equal(caption.boxes, boxes) else caption.boxes.tolist(),
+        )
+    return ExampleCard(identity, image.kind, data, media_type, boxes.tolist(), references, views)
+
+
+def heads_fit_page_budget(images: Collection[Mapping[str, GeneratedCaption]]) -> bool:
+    """Return whether the page may hold every attention head: 100 photographs with them stay below 20 MB."""
+    captions = [caption for by_run in images for caption in by_run.values()]
+    characters = sum(encoded_size(caption.heads) + 7 * average_heads(caption.heads).size for caption in captions)
+    return characters <= _MAX_ATTENTION_CHARACTERS * len(images)
+
+
+def write_overlays(
+    folder: Path, images: Mapping[str, tuple[ReportImage, Mapping[str, GeneratedCaption]]], head: int | None
+) -> int:
+    """Write a sheet for each image, by id, and run that has attention, and return their number."""
+    count = 0
+    for identity, (image, captions) in images.items():
+        for name, caption in captions.items():
+            if not caption.has_boxes or not caption.words:
+                continue
+            sheet = draw_caption_attention(image.image, [caption], title=f"{identity}, {name}", head=head)
+            write_sheet(sheet, folder, f"{identity}.{name}")
+            count += 1
+    return count
+
+
+def select_examples(scores: Sequence[Sequence[float]], count: int) -> list[int]:
+    """Return the sorted positions of `count` examples to show, or of all where there are no more.
+
+    scores: for each run the score of each example. A quarter each have the highest and the lowest mean score and, for
+    several runs, the largest difference between runs; the others are evenly spaced among the remaining examples.
+    """
+    values = np.asarray(scores, dtype=float)
+    total = values.shape[1]
+    if total <= count:
+        return list(range(total))
+    mean, difference = values.mean(axis=0), np.ptp(values, axis=0)
+    orders = [(-mean).argsort(kind="stable"), mean.argsort(kind="stable")]
+    if len(values) > 1:
+        orders.append((-difference).argsort(kind="stable"))
+    selected: dict[int, None] = {}
+    for order in orders:
+        candidates = [position for position in order.tolist() if position not in selected]
+        selected.update(dict.fromkeys(candidates[: count // 4]))
+    rest = [position for position in range(total) if position not in selected]
+    missing = count - len(selected)
+    selected.update(dict.fromkeys(rest[index * len(rest) // missing] for index in range(missing)))
+    return sorted(selected)
+
+
+def _find_images(run: Run, options: ReportOptions, examples: Sequence[Example]) -> dict[str, ReportImage | None]:
+    """Return the images of the examples by name; None for one that is not found."""
+    names = {example.image for example in examples if example.image is not None}
+    if not names:
+        return {}
+    find = find_images_by_name(run.data(), options.split, names, options.image_folder)
+    return {name: find(name) for name in names}
+
+
+def _card(
+    identity: str,
+    example: Example,
+    images: Mapping[str, ReportImage | None],
+    predictions: Mapping[str, Prediction],
+) -> ExampleCard:
+    """Return one card; boxes in an image that is not found are drawn on a blank canvas."""
+    image = None if example.image is None else images[example.image]
+    if image is None and example.size is not None:
+        image = _blank_image(example.size)
+    data, media_type = (None, "") if image is None else image.encoded
+    return ExampleCard(identity, example.kind, data, media_type, (), (), predictions, example.facts, example.box)
+
+
+def _blank_image(size: tuple[float, float]) -> ReportImage:
+    width, height = (max(1, round(_CANVAS_SIDE * side / max(size))) for side in size)
+    return ReportImage(blank_canvas((), size=(width, height)), "", no_verdict, found=False)
