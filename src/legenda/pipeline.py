@@ -142,7 +142,7 @@ class Pipeline:
         consensus: whether to choose among beams by expected CIDEr, where the run has what it takes.
         """
         weight = run.config.get("consensus") if consensus and extractor.name == "photo" else None
-        chooser = None if weight is None else Consensus.load(run.folder, weight)
+        chooser = None if weight is None else Consensus.of_package(run.model.require_vocabulary(), weight)
         return cls(run.model, extractor, run.config.get("least_log_prob"), chooser, run.summary)
 
     @property

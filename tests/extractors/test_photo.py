@@ -145,6 +145,18 @@ def test_a_consensus_that_is_missing_or_damaged_is_named(tmp_path):
             Consensus.load(tmp_path, weight)
 
 
+def test_a_copy_of_the_packaged_model_has_its_consensus_where_its_words_are_the_same(tmp_path):
+    model, config = legenda.load("photo"), json.loads((_FOLDER / "config.json").read_text())
+    sections = {name: part for name, part in config.items() if name != "model"}
+    copy = legenda.open(model.save(tmp_path / "copy", **sections), device="cpu")
+    assert copy.consensus is not None
+    assert copy.caption(_CAT).text == legenda.open("photo", device="cpu").caption(_CAT).text
+    words = (tmp_path / "copy" / "vocabulary.txt").read_text().splitlines()
+    (tmp_path / "copy" / "vocabulary.txt").write_text("\n".join([*words[:-2], *words[:-3:-1]]) + "\n")
+    with pytest.raises(CheckpointError, match="consensus"):
+        legenda.open(tmp_path / "copy", device="cpu")
+
+
 def test_the_packaged_model_chooses_among_its_beams_by_consensus():
     pipeline = legenda.open("photo", device="cpu")
     assert pipeline.consensus is not None

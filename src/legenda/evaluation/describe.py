@@ -176,6 +176,7 @@ def model_card(run: Run, name: str, license: str | None = None) -> str:
     data = run.config.get("data")
     facts = {
         "model": f"{run.model.name}, {run.model.parameter_count:,} parameters",
+        "for": run.config.get("summary"),
         "task": run.task.name,
         "recipe": recipe,
         "data": None if data is None else ", ".join(f"{key}={_without_folders(value)}" for key, value in data.items()),

@@ -22,8 +22,9 @@ from legenda.decoding import GenerationOutput
 from legenda.decoding.search import sort_rows
 from legenda.errors import CheckpointError
 from legenda.extractors.photo.layout import START_WORD
-from legenda.models.checkpoint import load_tensors
-from legenda.run_folder import CONFIG
+from legenda.models.checkpoint import ASSETS, PACKAGED, load_tensors
+from legenda.run_folder import CONFIG, VOCABULARY
+from legenda.text import Vocabulary
 
 CONSENSUS = "consensus.safetensors"
 INPUTS = START_WORD
@@ -49,10 +50,18 @@ class Consensus:
     """What a unit of expected CIDEr adds to the score of the search, by which captions are chosen."""
 
     @classmethod
+    def of_package(cls, vocabulary: Vocabulary, weight: float) -> Self:
+        """Return the packaged consensus; raise CheckpointError for a model of other words than the packaged one's."""
+        folder = ASSETS / PACKAGED
+        if vocabulary.tokens != Vocabulary.load(folder / VOCABULARY).tokens:
+            raise CheckpointError(f"the consensus is of other words than the model; remove it from its {CONFIG}")
+        return cls.load(folder, weight)
+
+    @classmethod
     def load(cls, folder: Path, weight: float) -> Self:
         """Return the consensus of a folder; raise LegendaError for a file that is missing or damaged."""
         if not isinstance(weight, int | float) or not math.isfinite(weight):
-            raise CheckpointError(f"consensus in {folder / CONFIG} must be a finite number, not {weight!r}")
+            raise CheckpointError(f"consensus in a model's {CONFIG} must be a finite number, not {weight!r}")
         tensors = load_tensors(folder / CONSENSUS, _HINT)
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
         M = len(tensors.get("ngrams", ()))
