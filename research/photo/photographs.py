@@ -13,10 +13,8 @@ import numpy as np
 import torch
 from words import joined_others, load_vectors
 
-from legenda.extractors.photo.layout import MAX_THINGS
-from legenda.extractors.photo.nanodet import Things
-from legenda.extractors.photo.regions import RegionMaker
-from legenda.extractors.photo.vision import ImageVectors
+from legenda.extractors.photo.regions import MAX_THINGS, RegionMaker
+from legenda.extractors.photo.vision import ImageVectors, Things
 
 
 def main() -> None:

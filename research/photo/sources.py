@@ -9,8 +9,17 @@ import torch
 from noise import DetectorNoise
 from torch.nn import functional as F
 
-from legenda.extractors.photo.layout import MAX_THINGS, MIN_SCORE, WIDTH, fill_things, fill_whole
-from legenda.extractors.photo.words import NUM_PHRASES, NUM_WORDS, WordTable, caption_shares
+from legenda.extractors.photo.regions import (
+    MAX_THINGS,
+    MIN_SCORE,
+    NUM_PHRASES,
+    NUM_WORDS,
+    WIDTH,
+    WordTable,
+    caption_shares,
+    fill_things,
+    fill_whole,
+)
 from legenda.regions import Regions
 from legenda.text import Vocabulary
 

@@ -26,8 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from vectors import FILES
 
-from legenda.extractors.photo.layout import DENSE, GLOBAL, VISUAL, WORD
-from legenda.extractors.photo.words import caption_shares
+from legenda.extractors.photo.regions import DENSE, GLOBAL, VISUAL, WORD, caption_shares
 from legenda.models.checkpoint import load_tensors, quantize
 from legenda.text import ptb_tokenize
 

@@ -16,11 +16,11 @@ from legenda.cli.main import main
 from legenda.decoding import GenerationOutput
 from legenda.errors import CheckpointError
 from legenda.extractors import load_extractor
-from legenda.extractors.photo import layout
+from legenda.extractors.photo import regions as layout
 from legenda.extractors.photo.consensus import INPUTS, Consensus, ngrams, normalized
+from legenda.extractors.photo.regions import NUM_PHRASES, NUM_WORDS
 from legenda.extractors.photo.things import Thing, describe_things, labels, name_kind, read_things
 from legenda.extractors.photo.vision import PARTS, box_weights
-from legenda.extractors.photo.words import NUM_PHRASES, NUM_WORDS
 from legenda.models.checkpoint import ASSETS, PACKAGED, dequantize, quantize
 from legenda.pipeline import json_entry
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from legenda.errors import ConfigError, LegendaError, import_extra
 from legenda.extractors.base import DOWNLOAD_HINT, ImageRegions
-from legenda.extractors.photo.mobilenet import MobileNetV2
+from legenda.extractors.photo.vision import MobileNetV2
 from legenda.models.backbone import Backbone, BackboneConfig, feature_layers
 from legenda.models.checkpoint import ASSETS, PACKAGED, load_tensors, read_tensors
 from legenda.regions import Regions

@@ -191,7 +191,7 @@ def load_scenes_extractor(model: str, *, compute: ComputeOptions) -> Extractor:
 
 def load_photo_extractor(model: str, *, compute: ComputeOptions) -> Extractor:
     """Return the extractor of the packaged model of photographs."""
-    from legenda.extractors.photo import PhotoExtractor
+    from legenda.extractors.photo.regions import PhotoExtractor
 
     _check_alone("photo", model, compute)
     return Extractor("photo", PhotoExtractor.load(ASSETS / PACKAGED))

@@ -21,7 +21,7 @@ from torch import Tensor
 from legenda.decoding import GenerationOutput
 from legenda.decoding.search import sort_rows
 from legenda.errors import CheckpointError
-from legenda.extractors.photo.layout import START_WORD
+from legenda.extractors.photo.regions import START_WORD
 from legenda.models.checkpoint import ASSETS, PACKAGED, load_tensors
 from legenda.run_folder import CONFIG, VOCABULARY
 from legenda.text import Vocabulary
@@ -75,7 +75,7 @@ class Consensus:
     def __call__(self, whole: Tensor, captions: Sequence[Sequence[Sequence[int]]]) -> Tensor:
         """Return the expected CIDEr of K captions of each of B images, `(B, K)`.
 
-        whole: the features of region 0, `(B, layout.WIDTH)`. captions: token ids without EOS.
+        whole: the features of region 0, `(B, WIDTH)`. captions: token ids without EOS.
         """
         x = (whole[:, :INPUTS].cpu().float() - self.tensors["mean"]) * self.tensors["scale"]
         expected = (x @ self.tensors["weight"].T + self.tensors["bias"]).numpy()

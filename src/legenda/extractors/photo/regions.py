@@ -1,20 +1,150 @@
-"""The regions of the extractor `photo`: the whole image, its things, its parts and predicted words."""
+"""The extractor `photo`: regions of things, visual tokens and predicted words, by networks that the package holds.
+
+A region is the whole image, a part of it, a thing, or a predicted word or pair of words; each fills the channels that
+it has and leaves the others 0, so that images of which only boxes are known have regions of the same kind.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from legenda.extractors.photo import layout
-from legenda.extractors.photo.vision import PARTS, ImageVectors, part_boxes
-from legenda.extractors.photo.words import NUM_PHRASES, NUM_WORDS, WordTable
+from legenda.errors import CheckpointError
+from legenda.extractors.base import ImageRegions
+from legenda.extractors.photo.vision import CLASSES, PARTS, ImageVectors, Vision, part_boxes
+from legenda.io import read_text
 from legenda.models.checkpoint import load_tensors
+
+VISUAL, GLOBAL, DENSE, WORD, SCALARS = 160, 160, 128, 128, 16
+"""Channels after those of the classes: what is inside the box, the whole image, all predictions, two words, numbers."""
+START_VISUAL = CLASSES
+START_GLOBAL = START_VISUAL + VISUAL
+START_DENSE = START_GLOBAL + GLOBAL
+START_WORD = START_DENSE + DENSE
+START_SCALARS = START_WORD + 2 * WORD
+WIDTH = START_SCALARS + SCALARS
+"""Channels of a region."""
+MAX_THINGS = 20
+"""Things of an image that become regions, those with the best scores."""
+MIN_SCORE = 0.25
+"""Least score of a thing that becomes a region."""
+IS_WHOLE, SEES_PIXELS, IS_PART, IS_THING, IS_WORD, IS_PHRASE, SCORE, ROOT_AREA = range(START_SCALARS, START_SCALARS + 8)
+CENTER, SIDES, SHARE, LOG_SHARE, LIFT = (START_SCALARS + number for number in (8, 10, 12, 13, 14))
+"""CENTER and SIDES are two channels each, x and y."""
+NUM_THINGS = START_SCALARS + 15
+
+
+def fill_things(
+    features: np.ndarray, boxes: np.ndarray, things: np.ndarray, scores: np.ndarray, classes: np.ndarray
+) -> None:
+    """Fill the regions of an image's things, and their counts into the whole image, region 0.
+
+    features `(1 + n, WIDTH)` and boxes `(1 + n, 4)` of an image; things: the boxes of n things, `(n, 4)`.
+    """
+    count = len(scores)
+    boxes[1 : 1 + count] = things
+    sides = (things[:, 2:] - things[:, :2]).clip(0)
+    rows = np.arange(1, 1 + count)
+    features[rows, classes] = 1
+    features[1 : 1 + count, IS_THING] = 1
+    features[1 : 1 + count, SCORE] = scores
+    features[1 : 1 + count, ROOT_AREA] = np.sqrt(sides.prod(1))
+    features[1 : 1 + count, CENTER : CENTER + 2] = (things[:, :2] + things[:, 2:]) / 2 - 0.5
+    features[1 : 1 + count, SIDES : SIDES + 2] = sides
+    features[0, :CLASSES] = np.log1p(np.bincount(classes, scores, minlength=CLASSES))
+    features[0, NUM_THINGS] = np.log1p(count) / 2
+
+
+def fill_whole(features: np.ndarray, boxes: np.ndarray) -> None:
+    """Fill what the whole image, region 0, has in every image."""
+    features[0, IS_WHOLE] = 1
+    boxes[0] = (0, 0, 1, 1)
+
+
+_HINT = "install legenda again, or write the folder again"
+
+NUM_WORDS = 16
+"""Single words among an image's predicted ones."""
+NUM_PHRASES = 6
+"""Predicted pairs of words, such as "black dog"."""
+
+
+@dataclass(frozen=True, eq=False)
+class WordTable:
+    """The words and pairs of words that are predicted, most frequent first, words before pairs.
+
+    vectors: `(W, 2 * WORD)`, the vectors of the first and the last word of each. prior: `(W,)`, the mean share
+    of an image's captions that hold it. projection: `(W, DENSE)`, principal directions of what `standardize`
+    returns.
+    """
+
+    names: tuple[str, ...]
+    num_words: int
+    vectors: np.ndarray
+    prior: np.ndarray
+    projection: np.ndarray
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Return the table of a folder; raise LegendaError for a file that is missing or damaged."""
+        names = tuple(read_text(folder / "words.txt", _HINT).splitlines())
+        tensors = load_tensors(folder / "words.safetensors", _HINT)
+        words, prior, projection = (tensors[name].numpy() for name in ("vectors", "prior", "projection"))
+        num_words = sum(" " not in name for name in names)
+        if (len(words), len(prior), len(projection)) != (num_words, len(names), len(names)):
+            raise CheckpointError(f"{folder / 'words.txt'} does not fit words.safetensors; install legenda again")
+        index = {name: number for number, name in enumerate(names)}
+        ends = np.array([[index[name.split()[0]], index[name.split()[-1]]] for name in names])
+        return cls(names, num_words, words[ends].reshape(len(names), -1), prior, projection)
+
+    def standardize(self, shares: np.ndarray) -> np.ndarray:
+        """Return predictions `(B, W)` on the scale on which they are compared and projected."""
+        return np.sqrt(shares.clip(0)) - np.sqrt(self.prior)
+
+    def fill(self, features: np.ndarray, shares: np.ndarray) -> None:
+        """Fill predicted shares `(B, W)` into regions `(B, N, WIDTH)`.
+
+        All predictions go into region 0, the words and then the pairs with the largest share / prior ** 0.25, largest
+        first, into the last NUM_WORDS + NUM_PHRASES regions.
+        """
+        shares = shares.clip(1e-4, 1)
+        features[:, 0, START_DENSE:START_WORD] = self.standardize(shares) @ self.projection
+        scores = shares / self.prior**0.25
+        words = _largest(scores[:, : self.num_words], NUM_WORDS)
+        chosen = np.concatenate([words, self.num_words + _largest(scores[:, self.num_words :], NUM_PHRASES)], axis=1)
+        of_words = features[:, -(NUM_WORDS + NUM_PHRASES) :]
+        of_words[..., START_WORD:START_SCALARS] = self.vectors[chosen]
+        share = np.take_along_axis(shares, chosen, axis=1)
+        of_words[..., SHARE] = 3 * share
+        of_words[..., LOG_SHARE] = np.log(share) / 4
+        of_words[..., LIFT] = np.log(share / self.prior[chosen]) / 4
+        of_words[:, :NUM_WORDS, IS_WORD] = 1
+        of_words[:, NUM_WORDS:, IS_PHRASE] = 1
+
+
+def _largest(scores: np.ndarray, count: int) -> np.ndarray:
+    """Return the indices of the largest values of each row, largest first; the first of equal ones precedes."""
+    return np.argsort(-scores, axis=1, kind="stable")[:, :count]
+
+
+def caption_shares(captions: Sequence[Sequence[str]], index: dict[str, int]) -> np.ndarray:
+    """Return the share of tokenized captions that hold each word or pair of words, `(len(index),)`."""
+    shares = np.zeros(len(index), np.float32)
+    for tokens in captions:
+        present = {*tokens, *(" ".join(pair) for pair in pairwise(tokens))}
+        for name in present:
+            if name in index:
+                shares[index[name]] += 1 / len(captions)
+    return shares
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,29 +173,44 @@ class RegionMaker:
         return (torch.cat([vectors.whole, vectors.others]) - self.tensors["mean"]) * self.tensors["scale"]
 
     def regions(self, vectors: ImageVectors, shares: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return features `(N, layout.WIDTH)` and boxes `(N, 4)` of an image.
+        """Return features `(N, WIDTH)` and boxes `(N, 4)` of an image.
 
         The whole image, its things, best first, its parts in row-major order, words and pairs of words; words have the
         box of the image. shares: predictions to use instead of the predictor's.
         """
         things = vectors.things
-        count = int((things.scores[: layout.MAX_THINGS] >= layout.MIN_SCORE).sum())
+        count = int((things.scores[:MAX_THINGS] >= MIN_SCORE).sum())
         number = 1 + count + PARTS + NUM_WORDS + NUM_PHRASES
-        features, boxes = np.zeros((number, layout.WIDTH), np.float32), np.zeros((number, 4), np.float32)
+        features, boxes = np.zeros((number, WIDTH), np.float32), np.zeros((number, 4), np.float32)
         boxes[:, 2:] = 1
-        layout.fill_whole(features, boxes)
-        layout.fill_things(
-            features, boxes, *(part[:count].numpy() for part in (things.boxes, things.scores, things.classes))
-        )
+        fill_whole(features, boxes)
+        fill_things(features, boxes, *(part[:count].numpy() for part in (things.boxes, things.scores, things.classes)))
         parts = slice(1 + count, 1 + count + PARTS)
         boxes[parts] = part_boxes().numpy()
-        features[parts, layout.IS_PART] = 1
-        features[parts, layout.CENTER : layout.CENTER + 2] = (boxes[parts, :2] + boxes[parts, 2:]) / 2 - 0.5
-        features[0, layout.SEES_PIXELS] = 1
+        features[parts, IS_PART] = 1
+        features[parts, CENTER : CENTER + 2] = (boxes[parts, :2] + boxes[parts, 2:]) / 2 - 0.5
+        features[0, SEES_PIXELS] = 1
         visual = torch.cat([vectors.whole.unsqueeze(0), vectors.pooled[:count], vectors.parts])
         visual = (visual - self.tensors["visual_mean"]) @ self.tensors["visual"]
-        features[: parts.stop, layout.START_VISUAL : layout.START_GLOBAL] = visual.numpy()
+        features[: parts.stop, START_VISUAL:START_GLOBAL] = visual.numpy()
         others = self._normalize(vectors)[len(vectors.whole) :] @ self.tensors["globals"]
-        features[0, layout.START_GLOBAL : layout.START_DENSE] = others.numpy()
+        features[0, START_GLOBAL:START_DENSE] = others.numpy()
         self.table.fill(features[None], (self.predict(vectors) if shares is None else shares)[None])
         return features, boxes
+
+
+@dataclass(frozen=True, eq=False)
+class PhotoExtractor:
+    """The extract function."""
+
+    vision: Vision
+    maker: RegionMaker
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Return the extractor of a folder; raise LegendaError for a file that is missing or damaged."""
+        return cls(Vision.load(folder), RegionMaker.load(folder))
+
+    def __call__(self, images: list[Image.Image]) -> list[ImageRegions]:
+        """Return features `(N, WIDTH)` and boxes `(N, 4)` of each image."""
+        return [self.maker.regions(self.vision(image)) for image in images]

@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 import torch
 
-from legenda.extractors.photo import layout
+from legenda.extractors.photo.regions import CLASSES, IS_THING, SCORE, START_GLOBAL, START_VISUAL
 from legenda.io import read_text
 from legenda.models.checkpoint import ASSETS, PACKAGED, load_tensors
 
@@ -38,26 +38,26 @@ class Thing:
 @cache
 def labels() -> tuple[str, ...]:
     """Return the names of COCO's 80 classes."""
-    return tuple(read_text(ASSETS / PACKAGED / "things.txt", _HINT).split("\n")[: layout.CLASSES])
+    return tuple(read_text(ASSETS / PACKAGED / "things.txt", _HINT).split("\n")[:CLASSES])
 
 
 def read_things(features: np.ndarray, boxes: np.ndarray) -> tuple[Thing, ...]:
-    """Return the things among the regions of an image, `(N, layout.WIDTH)` and `(N, 4)`, best first."""
-    rows = np.flatnonzero(features[:, layout.IS_THING] == 1)
-    kinds = features[rows, : layout.CLASSES].argmax(1)
+    """Return the things among the regions of an image, `(N, WIDTH)` and `(N, 4)`, best first."""
+    rows = np.flatnonzero(features[:, IS_THING] == 1)
+    kinds = features[rows, :CLASSES].argmax(1)
     return tuple(
-        Thing(labels()[kind], round(float(features[row, layout.SCORE]), 3), tuple(np.round(boxes[row], 4).tolist()))
+        Thing(labels()[kind], round(float(features[row, SCORE]), 3), tuple(np.round(boxes[row], 4).tolist()))
         for row, kind in zip(rows, kinds, strict=True)
     )
 
 
 def name_kind(whole: np.ndarray) -> str | None:
-    """Return the kind of thing that the whole image, region 0, `(layout.WIDTH,)`, shows; None where that is unsure.
+    """Return the kind of thing that the whole image, region 0, `(WIDTH,)`, shows; None where that is unsure.
 
     Kinds are groups of ImageNet's classes: MobileNetV2's classifier on its map, restored from the visual channels.
     """
     names, projection, mean, weight, bias = _classifier()
-    visual = torch.from_numpy(whole[layout.START_VISUAL : layout.START_GLOBAL]).float()
+    visual = torch.from_numpy(whole[START_VISUAL:START_GLOBAL]).float()
     channels = (visual @ projection + mean).clamp(min=0) ** 2
     shares: dict[str, float] = defaultdict(float)
     for name, share in zip(names, (weight @ channels + bias).softmax(0).tolist(), strict=True):
@@ -79,7 +79,7 @@ def _classifier() -> tuple[list[str], torch.Tensor, torch.Tensor, torch.Tensor, 
 def describe_things(things: Sequence[Thing], whole: np.ndarray) -> str:
     """Return a caption that names the things of good score alone, the kinds that cover most first.
 
-    Without any, the kind of the whole image, whose features are `whole`, `(layout.WIDTH,)`.
+    Without any, the kind of the whole image, whose features are `whole`, `(WIDTH,)`.
     """
     sure = [thing for thing in things if thing.score >= NAMED_SCORE]
     areas: dict[str, float] = defaultdict(float)
