@@ -327,7 +327,7 @@ class Pipeline:
     def _to_model(self, regions: Sequence[Regions]) -> Regions:
         """Return the regions of images as one batch on the device; a model's backbone makes those of pixels."""
         with eval_mode(self.model):
-            return self.model.apply_backbone(Regions.stack(regions).to(self.model.device))
+            return self.model.prepare(Regions.stack(regions).to(self.model.device))
 
     def _run_extractor(self, images: list[Image.Image], names: Sequence[str | Path]) -> list[Any]:
         with self._lock:

@@ -189,6 +189,14 @@ def mask_zero_features(regions: Regions) -> Regions:
     return replace(regions, mask=nonzero | (regions.mask_or_ones & ~nonzero.any(dim=1, keepdim=True)))
 
 
+def first_regions(regions: Regions, count: int) -> Regions:
+    """Return the first regions of each image; one whose first regions are all masked keeps them unmasked."""
+    mask = regions.mask_or_ones[:, :count]
+    mask = mask | ~mask.any(dim=1, keepdim=True)
+    boxes = None if regions.boxes is None else regions.boxes[:, :count]
+    return Regions(regions.features[:, :count], boxes, mask, regions.global_feature)
+
+
 def hide_regions(regions: Regions, rate: float) -> Regions:
     """Return the regions with each masked with probability `rate`; an image that would have none keeps all."""
     mask = regions.mask_or_ones

@@ -58,9 +58,14 @@ def refs(folder: Path) -> RefsData:
     boxes = np.array([[0.5, 0.5, 1, 1], [0.1, 0.1, 0.4, 0.3]], np.float32)
     images = [(f"COCO_train2014_{image:012d}", np.full((2, 3), image / 1000), boxes) for image in (1, 2, 1000)]
     write_store(folder / "features.safetensors", images, extractor="mine")
-    return RefsData(
-        refs=folder / "refs.p", instances=folder / "instances.json", features=(folder / "features.safetensors",)
-    )
+    files = {"refs": folder / "refs.p", "instances": folder / "instances.json"}
+    return RefsData(**files, features=(folder / "features.safetensors",), validation="val")
+
+
+def test_another_image_of_train_validates_by_default(tmp_path):
+    assert RefsData.model_fields["validation"].default == "held_out"
+    with pytest.raises(DataError, match="train has one image"):
+        refs(tmp_path).replace(validation="held_out").open(lambda _: None)
 
 
 def test_refs_open_with_the_words_of_train(tmp_path):

@@ -77,7 +77,7 @@ def vqa(tmp_path) -> VqaData:
         mcan_features(tmp_path, "val2014", {20: 4}),
         mcan_features(tmp_path, "test2015", {30: 2}),
     ]
-    return VqaData(questions=tmp_path, features=tuple(stores))
+    return VqaData(questions=tmp_path, features=tuple(stores), validation="val")
 
 
 def test_vqa_opens_with_all_words_and_frequent_answers(vqa):
@@ -88,9 +88,19 @@ def test_vqa_opens_with_all_words_and_frequent_answers(vqa):
     assert (opened.feature_dim, opened.has_boxes, opened.max_text_length, opened.vectors) == (DIM, True, 14, None)
 
 
+def test_an_image_of_train_validates_by_default(vqa):
+    opened = VqaData(questions=vqa.questions, features=vqa.features).open(lambda _: None)
+    assert (len(opened.train), opened.validation.ids) == (9, ("100",))
+    assert "100" not in opened.train.ids
+
+
 def test_vqa_trains_on_the_named_splits(vqa):
     assert vqa.train == "train"
-    more = VqaData(questions=vqa.questions, features=vqa.features, train="train+val+vg").open(lambda _: None).train
+    more = (
+        VqaData(questions=vqa.questions, features=vqa.features, train="train+val+vg", validation="val")
+        .open(lambda _: None)
+        .train
+    )
     assert more.ids == (*(str(10 * image) for image in range(1, 11)), "200", "vg-10")
     assert more.read(np.array([10, 11])).features[:, 0, 0].tolist() == [20, 1]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, TypeVar
 
 from legenda.config import Config
@@ -38,6 +38,25 @@ def choose_split(splits: Mapping[str, T], name: str, source: object) -> T:
     if name not in splits:
         raise DataError(f"there is no split {name!r} of {source}; choose from {', '.join(splits)}")
     return splits[name]
+
+
+HELD_OUT = 50
+"""One of so many images of train selects the best model where val is scored."""
+
+
+def hold_out(examples: Sequence[T]) -> tuple[list[T], list[T]]:
+    """Return the examples of every 50th `image`, or of the last of fewer, and the others.
+
+    Raise DataError where all are of one image.
+    """
+    images = list(dict.fromkeys(getattr(example, "image") for example in examples))  # noqa: B009 - of any class
+    chosen = set(images[HELD_OUT - 1 :: HELD_OUT] or images[1:][-1:])
+    if not chosen:
+        raise DataError("train has one image, so that none is left to validate; set data.validation=val")
+    parts: tuple[list[T], list[T]] = [], []
+    for example in examples:
+        parts[getattr(example, "image") not in chosen].append(example)  # noqa: B009
+    return parts
 
 
 class SplitSizes(Config):

@@ -29,7 +29,7 @@ from legenda.extractors.base import describe_unfamiliar, find_unfamiliar
 from legenda.extras.vqa import write_vqa_results
 from legenda.io import read_json, write_json, write_text
 from legenda.metrics import evaluate
-from legenda.models.checkpoint import is_run_folder, read_checksum
+from legenda.models.checkpoint import build_on_meta, is_run_folder, read_checksum
 from legenda.recipes import Data
 from legenda.regions import Regions
 from legenda.run_folder import evaluation_file, read_config, weights_path
@@ -42,6 +42,8 @@ from legenda.training import is_finished
 if TYPE_CHECKING:
     from legenda.cli.evaluate import EvaluateOptions
 
+PARAMETERS = "parameters (M)"
+"""The column of tables with the millions of trainable parameters; values are hundredths, as scores are."""
 ScoreDict = dict[str, float | None]
 """Scores by metric, 1 is 100 %; None where a metric has no value."""
 
@@ -179,7 +181,9 @@ class RowRun:
                 return None
             scale = 1 if self.task == "captioning" else 100  # other tasks write percentages
             scores |= {name + suffix: None if value is None else value / scale for name, value in values.items()}
-        return scores
+        model = read_config(self.folders[0], "delete the folder to train the row again")["model"]
+        built = build_on_meta(model["name"], model["options"])
+        return scores | ({} if built is None else {PARAMETERS: built.parameter_count / 1e8})
 
     def _weights(self) -> list[str]:
         return [read_checksum(weights_path(folder, self.stage)) for folder in self.folders]

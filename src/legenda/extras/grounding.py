@@ -20,7 +20,7 @@ from legenda.config import Config
 from legenda.data.annotations import read_annotations
 from legenda.data.features.base import ConcatFeatureStore, RegionReader
 from legenda.data.features.readers import open_stores
-from legenda.data.registry import choose_split
+from legenda.data.registry import choose_split, hold_out
 from legenda.data.scenes import FEATURE_DIM, SceneSplit
 from legenda.data.scenes.dataset import SceneCounts, scene_reader
 from legenda.data.scenes.pixels import SIDE
@@ -319,6 +319,8 @@ class ExpressionData(Config):
     features: tuple[Path, ...]
     """Stores of regions, whose extractor was not trained on these images, such as MCAN's folders of .npz; or an .npz of
     detections."""
+    validation: Literal["held_out", "val"] = "val"
+    """What selects the best model: every 50th image of train, whose expressions are then not trained on; or val."""
     vectors: Path | None = None
     """Initial word vectors, a text file in GloVe's layout; random if None."""
     max_text_length: int = 14
@@ -329,7 +331,12 @@ class ExpressionData(Config):
         path, read = self.source()
         progress(f"reading {path}")
         parts, store = read(), open_stores(self.features)
-        train, validation = (stored_expressions(choose_split(parts, name, path), store) for name in ("train", "val"))
+        examples = choose_split(parts, "train", path)
+        if self.validation == "held_out":
+            held_out, examples = hold_out(examples)
+        else:
+            held_out = choose_split(parts, "val", path)
+        train, validation = stored_expressions(examples, store), stored_expressions(held_out, store)
         vocabulary = _words(train.expressions)
         vectors = None if self.vectors is None else read_word_vectors(self.vectors, vocabulary.tokens)
         return ExpressionDataModule(train, validation, vocabulary, store.feature_dim, self.max_text_length, vectors)
@@ -352,6 +359,9 @@ class RefsData(ExpressionData):
     """refs(unc).p of RefCOCO or RefCOCO+, refs(umd).p of RefCOCOg."""
     instances: Path
     """The instances.json of the same folder."""
+    validation: Literal["held_out", "val"] = "held_out"
+    """What selects the best model: every 50th image of train, whose expressions are then not trained on; or val, which
+    tables score, as in the releases."""
 
     def source(self) -> tuple[Path, Callable[[], Mapping[str, Sequence[Expression]]]]:
         """Return the file of the expressions and its reader."""

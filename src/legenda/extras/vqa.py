@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from legenda.config import Config
 from legenda.data.features.base import ConcatFeatureStore, RegionReader
 from legenda.data.features.readers import open_stores
-from legenda.data.registry import choose_split
+from legenda.data.registry import choose_split, hold_out
 from legenda.data.scenes import FEATURE_DIM, SceneSplit
 from legenda.data.scenes.dataset import SceneCounts, scene_reader
 from legenda.data.scenes.questions import MOST_WORDS, PER_SCENE, ask
@@ -276,6 +276,9 @@ class VqaData(Config):
     """Stores made by `legenda extract` or `convert`, or any that the latter reads; MCAN's folders of .npz are."""
     train: Literal["train", "train+val", "train+val+vg"] = "train"
     """The training questions; with val among them, the accuracy on val is meaningless, and test is for EvalAI."""
+    validation: Literal["held_out", "val"] = "held_out"
+    """What selects the best model: every 50th image of train, whose questions are then not trained on; or val, which
+    tables score, as in the releases."""
     answers: Path | None = None
     """A JSON list of answers, such as answer_dict.json; without it, those seen more than 8 times in train and val."""
     vectors: Path | None = None
@@ -293,9 +296,13 @@ class VqaData(Config):
         parts = {name: self._part(name) for name in _VOCAB_SPLITS if name in needed or self._files(name)[0].exists()}
         texts = [question.text for part in parts.values() for question in part]
         vocabulary = QuestionVocabulary.build(map(tokenize_question, texts), with_cls=self.with_cls)
+        if self.validation == "held_out":
+            held_out, parts["train"] = hold_out(parts["train"])
+        else:
+            held_out = parts["val"]
         return QuestionDataModule(
             train=stored_questions([q for name in self.train.split("+") for q in parts[name]], store),
-            validation=stored_questions(parts["val"], store),
+            validation=stored_questions(held_out, store),
             vocabulary=vocabulary,
             answers=self._answers(),
             feature_dim=store.feature_dim,

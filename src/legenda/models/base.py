@@ -13,14 +13,14 @@ from jaxtyping import Float, Int
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from legenda.config import Config, PositiveInt, to_json
+from legenda.config import Config, NonNegativeInt, PositiveInt, to_json
 from legenda.decoding import beam_search
 from legenda.decoding.generation import Decoder, GenerationConfig
 from legenda.errors import CheckpointError, DataError
 from legenda.io import write_json, write_text
 from legenda.models.backbone import Backbone, BackboneConfig
 from legenda.models.layers import is_frozen
-from legenda.regions import Memory, Regions, hide_regions
+from legenda.regions import Memory, Regions, first_regions, hide_regions
 from legenda.run_folder import CONFIG, VOCABULARY
 from legenda.text import Vocabulary
 
@@ -50,6 +50,8 @@ class CaptionerConfig(ModelConfig):
     """The network that makes regions of images, where it is trained with the captioner."""
     dim: PositiveInt = 512
     """Channels inside the model."""
+    max_regions: NonNegativeInt = 0
+    """The first regions of an image that are read: 50 in X-Transformer's release and M2's; 0 reads all."""
     region_dropout: float = 0.0
     """Probability of hiding each region in training; at least one of an image stays."""
     decoder: str | Mapping[str, Any] | None = None
@@ -222,19 +224,19 @@ class Captioner(Model):
         self.generation_config = (decoder_config or config).generation_config
         self.needs_boxes = self.encoder.needs_boxes
 
-    def apply_backbone(self, regions: Regions) -> Regions:
-        """Return the grid of images as pixels, where the model has a backbone; other regions as they are."""
-        config = self.config.backbone
-        if self.backbone is None or config is None or regions.features.shape[1:] != (1, config.width):
-            return regions
-        return self.backbone(regions)
+    def prepare(self, regions: Regions) -> Regions:
+        """Return the grid of images as pixels, where the model has a backbone, and else the first `max_regions`."""
+        config, count = self.config.backbone, self.config.max_regions
+        if self.backbone is not None and config is not None and regions.features.shape[1:] == (1, config.width):
+            return self.backbone(regions)
+        return first_regions(regions, count) if count and count < regions.features.shape[1] else regions
 
     def encode(self, regions: Regions) -> Memory:
         """Return the memory of the images, computed once for any number of rows; a backbone reads pixels.
 
         Raise DataError where the features have another width than the model's, or needed boxes are missing.
         """
-        regions = self.apply_backbone(regions)
+        regions = self.prepare(regions)
         width = regions.features.shape[-1]
         if width != self.config.feature_dim:
             raise DataError(

@@ -54,7 +54,7 @@ def generate_captions(
         for batch in np.array_split(selected, -(-len(selected) // batch_size)) if len(selected) else ():
             regions = split.read(batch).to(device)
             if isinstance(model, Captioner):  # attention is that to the cells of a backbone
-                regions = model.apply_backbone(regions)
+                regions = model.prepare(regions)
             try:
                 memory = model.encode(regions)
             except LegendaError as error:
