@@ -79,6 +79,8 @@ def test_as_printed_and_without_its_attention_it_is_torchs_transformer(draw_regi
             {"self_attn": "self_attn", "cross_attn": "multihead_attn"},
             ["self_attn", "cross_attn", "feed_forward"],
         )
+    for module in model.modules():
+        module.scale_by_dim = False  # torch's divides by sqrt(d_k)
     regions = double(draw_regions((4, 3), dim=FEATURES))
     tokens = torch.randint(WORDS, (2, 1, 5), generator=torch.Generator().manual_seed(1))
     padding = ~regions.mask_or_ones
@@ -175,3 +177,20 @@ def test_encoder_and_decoder_combine_with_those_of_other_models(name, options, d
     torch.testing.assert_close(steps(model, model.encode(regions), tokens), logits)
     alone = Regions(regions.features[1:, :2], regions.boxes[1:, :2])
     torch.testing.assert_close(model(alone, tokens[1:])[0], logits[1])
+
+
+def test_scores_of_the_printed_variant_are_divided_by_the_width_of_the_model():
+    model = build("mdsan", variant="paper", distance="none", branches=1, drop_branch=0.0, zero_rows_are_padding=False)
+    attentions = [module for module in model.modules() if isinstance(module, legenda.attention.MultiHeadAttention)]
+    assert len(attentions) == 6
+    x = torch.randn(1, 5, DIM, dtype=torch.float64)
+    for attention in attentions:
+        q, k, v = (
+            layer(x).unflatten(-1, (HEADS, -1)).transpose(1, 2)
+            for layer in (attention.query, attention.key, attention.value)
+        )
+        weights = (q @ k.transpose(-2, -1) / DIM**0.5).softmax(dim=-1)  # Eq. 2
+        expected = attention.output((weights @ v).transpose(1, 2).flatten(2))
+        torch.testing.assert_close(attention(x, x, x).values, expected)
+    released = build("mdsan")
+    assert not any(getattr(module, "scale_by_dim", False) for module in released.modules())

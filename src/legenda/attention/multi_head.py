@@ -110,6 +110,8 @@ class MultiHeadAttention(nn.Module):
         self.key_norm = key_norm
         self.score_bias = score_bias
         self.rescale = rescale
+        self.scale_by_dim = False
+        """Whether scores are divided by sqrt(d) of all channels, as MD-SAN prints (Eqs. 2 and 8), and not sqrt(d_k)."""
 
     def forward(
         self,
@@ -128,7 +130,7 @@ class MultiHeadAttention(nn.Module):
         With a query or key norm it is `(B, S)`, and queries and keys are the same regions.
         geometry: input of `score_bias` and `rescale`. is_causal: query t attends to keys 0..t only.
         """
-        q = self.query(query)
+        q = self._project_queries(query)
         if self.query_norm is not None:
             q = self.query_norm(q, attention_mask)
         keys, values = self.keys_values(key, value, attention_mask)
@@ -160,7 +162,11 @@ class MultiHeadAttention(nn.Module):
 
     def queries(self, query: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T d"]:
         """Return the projected queries, split into heads."""
-        return self._split(self.query(query))
+        return self._split(self._project_queries(query))
+
+    def _project_queries(self, query: Float[Tensor, "B T D"]) -> Float[Tensor, "B T q"]:
+        q = self.query(query)
+        return q * self.num_heads**-0.5 if self.scale_by_dim else q
 
     def attend(
         self,

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from legenda.attention import ATTENTIONS, DISTANCES, sinusoids
+from legenda.attention import ATTENTIONS, DISTANCES, MultiHeadAttention, sinusoids
 from legenda.config import Count, PositiveInt
 from legenda.decoding.generation import CacheLength, Decoder
 from legenda.errors import DataError
@@ -48,7 +48,7 @@ class MdsanConfig(TransformerConfig):
     variant: Literal["released", "paper"] = "released"
     """released: a residual connection and layer normalization inside each branch, two of them around each attention of
     the decoder, and positional encodings that are random and not trained. paper: one of them around each attention, and
-    sinusoids."""
+    sinusoids, and scores are divided by sqrt(d) of the model's width instead of a head's (Eqs. 2 and 8)."""
     positions: PositiveInt = 55
     """Rows of the table of positions: the largest number of tokens, and one; the first row is not used."""
     pad_token_id: int | None = None
@@ -70,6 +70,12 @@ class MdsanConfig(TransformerConfig):
         return MdsanDecoder(self)
 
 
+def _scale_as_printed(module: nn.Module, config: MdsanConfig) -> None:
+    for attention in module.modules():
+        if isinstance(attention, MultiHeadAttention):
+            attention.scale_by_dim = config.variant == "paper"
+
+
 class MdsanEncoder(TransformerEncoder):
     """Linear, ReLU, layer normalization, and L layers of the configured attention."""
 
@@ -78,6 +84,7 @@ class MdsanEncoder(TransformerEncoder):
         self.input_norm = nn.LayerNorm(config.dim)
         self.zero_rows_are_padding = config.zero_rows_are_padding
         self.grid_size = config.grid_size
+        _scale_as_printed(self, config)
 
     def with_default_boxes(self, regions: Regions) -> Regions:
         """Return the regions with the boxes of a grid's cells, where they have none and number `grid_size` squared."""
@@ -117,6 +124,7 @@ class MdsanDecoder(TransformerDecoder):
         table = sinusoids(torch.arange(config.positions, dtype=torch.get_default_dtype()), config.dim)
         table = nn.init.xavier_uniform_(table) if config.variant == "released" else table
         self.register_buffer("position_table", table)
+        _scale_as_printed(self, config)
 
     def reset_parameters(self) -> None:
         """Initialize all matrices from Xavier's uniform distribution, embeddings included."""
