@@ -29,7 +29,7 @@ _REGISTRIES = {
     "register_attention": "legenda.attention.config:ATTENTIONS",
     "register_dataset": "legenda.data.registry:DATASETS",
     "register_distance": "legenda.attention.distance:DISTANCES",
-    "register_extractor": "legenda.extractors.registry:EXTRACTORS",
+    "register_extractor": "legenda.extractors.base:EXTRACTORS",
     "register_feature_store": "legenda.data.features.readers:STORES",
     "register_geometry": "legenda.attention.config:GEOMETRIES",
     "register_metric": "legenda.metrics.evaluation:METRICS",

@@ -23,10 +23,9 @@ from legenda.decoding.search import search
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.runs import CaptionerRun, load_captioner_run
 from legenda.extractors import Extractor, run_extractor, to_image
-from legenda.extractors.images import ImageFile, extract_batch, read_batches, read_image
+from legenda.extractors.images import ImageFile, extract_batch, fetch, is_url, read_batches, read_image
 from legenda.extractors.photo.consensus import Consensus
 from legenda.extractors.photo.things import Thing, describe_things, read_things
-from legenda.extractors.sources import fetch, is_url
 from legenda.models import Captioner
 from legenda.models.base import eval_mode
 from legenda.regions import Regions

@@ -93,7 +93,7 @@ def is_folder(out: Path) -> bool:
 
 def _caption(options: CaptionOptions) -> None:
     """Caption in this process, and print each caption when it is there."""
-    from legenda.extractors.sources import find_names, is_url
+    from legenda.extractors.images import find_names, is_url
 
     names = find_names(options.images, allow_urls=options.allow_urls)
     check_output(options.out, [name for name in names if not is_url(name)])
@@ -126,7 +126,7 @@ def _caption_job(options: CaptionOptions, out: Path) -> None:
     if options.output_format != "text" or options.save_attention is not None:
         raise ConfigError(f"{out} is a folder for JSON lines; leave out --format and --save-attention, or name a file")
     from legenda.cli.extract import check_engine, describe_shards
-    from legenda.extractors.registry import absolute_name
+    from legenda.extractors.base import absolute_name
     from legenda.jobs.engine import LoadedWork, Work, run_job
     from legenda.jobs.job import open_job
     from legenda.jobs.work import CaptionTask, CaptionWork, fingerprint

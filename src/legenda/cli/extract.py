@@ -15,8 +15,8 @@ from legenda.compute import ComputeOptions
 from legenda.config import PositiveFloat, PositiveInt
 from legenda.errors import ConfigError, DataError, import_extra
 from legenda.extractors import FrameSampling, load_extractor
-from legenda.extractors.registry import absolute_name
-from legenda.extractors.sources import Medium, find_names
+from legenda.extractors.base import absolute_name
+from legenda.extractors.images import Medium, find_names
 from legenda.jobs.engine import EngineName, JobStats, LoadedWork, Work, require_ray
 from legenda.jobs.work import FeatureTask, FeatureWork, extract_file, extract_shards, sampled_identity
 from legenda.terminal import escape_controls, progress_bar

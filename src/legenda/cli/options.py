@@ -58,7 +58,7 @@ def _named(options: Any) -> Iterator[tuple[str, Path]]:
 def _files(name: str, path: Path, command: str) -> Iterator[Path]:
     """Yield the files that a command reads from a path in the option `name`, or in the part "data" of a run."""
     from legenda.data.features.readers import split_kind
-    from legenda.extractors.sources import is_image_name
+    from legenda.extractors.images import is_image_name
     from legenda.run_folder import read_config
 
     if not path.is_dir():

@@ -14,8 +14,15 @@ from legenda.config import map_paths, to_json
 from legenda.data.features.base import UNNAMED, ExtractorIdentity, extractor_name, is_same_extractor
 from legenda.data.registry import DATASETS
 from legenda.errors import CheckpointError, ConfigError, LegendaError
-from legenda.extractors.base import Extractor, find_mismatch
-from legenda.extractors.registry import is_of_frames, is_registered, load_extractor, needs_no_file, split_name
+from legenda.extractors.base import (
+    Extractor,
+    find_mismatch,
+    is_of_frames,
+    is_registered,
+    load_extractor,
+    needs_no_file,
+    split_name,
+)
 from legenda.models import Captioner, describe_model
 from legenda.models.base import Model
 from legenda.models.checkpoint import (

@@ -1,47 +1,28 @@
-"""Images unlike those that a model was trained on."""
+"""Extractors, functions from images to regions: their names, their identity, and images that they do not know.
+
+Names are `hf:MODEL`, `torchvision:MODEL`, `bottom-up:WEIGHTS`, `scenes`, `photo`, registered ones, and Python files.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
+from legenda.compute import AUTO, ComputeOptions, Precision
 from legenda.data.features.base import ExtractorIdentity, validate_regions
-from legenda.errors import DataError, LegendaError
-from legenda.registry import reason_of
-
-_MAX_SCENE_SIDE = 1 / 3
-"""In a scene, things are at most 0.18 of the image long. In each of 563 photographs (559 of Flickr8k) in which the
-extractor of scenes finds regions, one is longer than a third."""
-
-
-def find_unfamiliar(extractor: str, images: Iterable[tuple[str, np.ndarray | None]]) -> list[str]:
-    """Return the names of the images unlike those that models of an extractor are trained on.
-
-    images: names and boxes of the regions, `(n, 4)` in 0..1. Only for the extractor "scenes" this is known: images
-    with a region longer than a third of the image.
-    """
-    if extractor != "scenes":
-        return []
-    sides = ((name, boxes[:, 2:] - boxes[:, :2]) for name, boxes in images if boxes is not None and len(boxes))
-    return [name for name, found in sides if found.max() > _MAX_SCENE_SIDE]
-
-
-def describe_unfamiliar(names: list[str]) -> str | None:
-    """Return the sentence that warns of such images; None where there is none."""
-    if not names:
-        return None
-    others = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return (
-        f"{names[0]}{others}: a model of scenes knows only colored things on a plain ground, which this does not show; "
-        "use a model of photographs"
-    )
-
+from legenda.errors import ConfigError, DataError, LegendaError, import_extra
+from legenda.models.checkpoint import ASSETS, PACKAGED
+from legenda.registry import Registry, reason_of, run_source
 
 _LOG = logging.getLogger(__name__)
 
@@ -151,3 +132,278 @@ def fingerprint(features: np.ndarray, boxes: np.ndarray | None) -> tuple[float, 
     signs = np.stack([np.where(np.sin((index + 1) * (row + 1.7)) < 0, -1.0, 1.0) for row in range(_PROJECTIONS)])
     projections = moments @ signs.T / np.sqrt(len(index))
     return (float(np.sqrt((values**2).mean())), *map(float, projections.ravel()))
+
+
+MAX_FIXED_REGIONS = 300
+"""The number of boxes that Bottom-Up attention's detector proposes."""
+
+MAX_SIDE = 2048
+"""The largest side of images as pixels."""
+
+EXTRACTORS: Registry[Callable[..., Extractor]] = Registry(
+    "extractor",
+    {
+        "hf": "legenda.extractors.base:load_hf_extractor",
+        "timm": "legenda.extractors.base:load_timm_extractor",
+        "torchvision": "legenda.extractors.base:load_torchvision_extractor",
+        "bottom-up": "legenda.extractors.base:load_bottom_up_extractor",
+        "scenes": "legenda.extractors.base:load_scenes_extractor",
+        "photo": "legenda.extractors.base:load_photo_extractor",
+        "pixels": "legenda.extractors.base:load_pixels_extractor",
+    },
+)
+"""Functions that return an Extractor, by the part of the name before the colon.
+
+Each takes the part after the colon and `compute`, the `ComputeOptions` of which it uses the device. The name of the
+Extractor is stored with the features and must load it again, unless it holds a digest after an "@".
+"""
+_DOWNLOADING = ("hf", "timm", "torchvision")
+_OF_FRAMES = re.compile(r"@(\d+frames|[\d.e+-]+fps)$")
+
+
+def is_registered(name: str) -> bool:
+    """Return whether the name, as typed or as stored with features, is that of a registered extractor, not a file."""
+    return _split(name)[0] in EXTRACTORS
+
+
+def needs_no_file(name: str) -> bool:
+    """Return whether the extractor can be loaded again from the name that is stored with its features."""
+    return is_registered(name) and "@" not in split_name(name).model
+
+
+def is_of_frames(name: str) -> bool:
+    """Return whether the name that is stored with features is of frames of videos; see `FrameSampling`."""
+    return _OF_FRAMES.search(name) is not None
+
+
+def load_extractor(
+    name: str | Path, compute: ComputeOptions = AUTO, num_regions: int | None = None, *, allow_download: bool = True
+) -> Extractor:
+    """Load a registered extractor by name, or the extractor of a Python file.
+
+    hf:MODEL           a vision backbone or DETR of transformers, from Hugging Face's hub or a folder;
+    timm:MODEL         the grid of a vision backbone of timm;
+    torchvision:MODEL  a Faster R-CNN of torchvision, or the 7 x 7 grid of a ResNet or ResNeXt, with its published
+                       weights, or, followed by :FILE, those of a file;
+    bottom-up:FILE     the detector of Bottom-Up attention with its public PyTorch weights;
+    scenes             for images of the embedded scenes;
+    photo              for photographs: that of the packaged model, always on the CPU;
+    pixels:SIDE        the pixels of a square image, for models with a backbone of their own;
+    FILE               a Python file that defines
+                       extract(images: list[PIL.Image.Image]) -> list[tuple[np.ndarray, np.ndarray | None]].
+
+    compute: of a registered extractor's model. num_regions: a fixed number, for detectors; None for 10 to 100
+    by Bottom-Up attention's rule. The name stored with the features ends in such as "@36regions" and "@bf16"
+    where these are not the defaults, and has the first 8 hex digits of a SHA-256 digest of weights in files and of
+    Python files. allow_download: whether hf and torchvision may fetch what this machine does not have.
+    Raises ConfigError or DataError when the extractor cannot be loaded.
+    """
+    if is_registered(str(name)):
+        given = split_name(str(name))
+        backend, model = _split(given.model)
+        compute = compute if given.precision == "float32" else compute.replace(precision=given.precision)
+        offline = {"allow_download": False} if backend in _DOWNLOADING and not allow_download else {}
+        extractor = EXTRACTORS.get(backend)(model, compute=compute, **offline)
+        count = given.num_regions if num_regions is None else num_regions
+        if count is not None:
+            extractor = _with_num_regions(extractor, count)
+        return extractor if compute.precision == "float32" else _with_autocast(extractor, compute)
+    if compute.precision != "float32":
+        raise ConfigError("--precision is for registered extractors, such as hf:MODEL; set it in your Python file")
+    if num_regions is not None:
+        raise ConfigError("--num-regions is for registered detectors, such as bottom-up:FILE; set it in your file")
+    return _load_file(Path(name))
+
+
+def absolute_name(name: str) -> str:
+    """Return the name with the absolute path of its file or folder, for processes in other folders."""
+    if not is_registered(name):
+        return str(Path(name).resolve()) if Path(name).exists() else name
+    given = split_name(name)
+    backend, colon, file = given.model.rpartition(":")
+    return f"{backend}{colon}{Path(file).resolve()}{given.ending}" if colon and file and Path(file).exists() else name
+
+
+def _load_file(path: Path) -> Extractor:
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be read ({error.strerror}); name a Python file with a function extract(images), "
+            f"or one of: {', '.join(sorted(EXTRACTORS))}"
+        ) from error
+    name = f"{path.stem}-{hashlib.sha256(source).hexdigest()[:8]}"
+    module = run_source(path, source, f"legenda_extractor_{name}")
+    extract = getattr(module, "extract", None)
+    if not callable(extract):
+        raise DataError(f"{path} defines no function extract(images); add it")
+    return Extractor(name, extract, str(getattr(module, "VERSION", "")))
+
+
+def load_bottom_up_extractor(weights: str, *, compute: ComputeOptions) -> Extractor:
+    """Return Bottom-Up attention's detector with the weights of a file."""
+    import_extra("torchvision", "vision")
+    from legenda.extractors.bottom_up import extract_regions, load_bottom_up
+
+    if not weights:
+        raise ConfigError("bottom-up needs its weights; name the file, as in bottom-up:weights.pth")
+    detector, digest = load_bottom_up(Path(weights), compute.resolve())
+    extract = partial(extract_regions, detector)
+    return Extractor(f"bottom-up@{digest}", extract, with_num_regions=lambda count: partial(extract, num_regions=count))
+
+
+def load_torchvision_extractor(model: str, *, compute: ComputeOptions, allow_download: bool = True) -> Extractor:
+    """Return a detector or a grid of torchvision, MODEL or MODEL:FILE."""
+    import_extra("torchvision", "vision")
+    from legenda.extractors.torchvision import load_torchvision
+
+    model, _, weights = model.partition(":")
+    digest = f"@{_digest([Path(weights)])}" if weights else ""
+    extractor = load_torchvision(model, Path(weights) if weights else None, compute.resolve(), allow_download)
+    return replace(extractor, name=f"torchvision:{model}{digest}")
+
+
+def load_hf_extractor(model: str, *, compute: ComputeOptions, allow_download: bool = True) -> Extractor:
+    """Return a backbone or DETR of transformers, from the hub or a folder."""
+    import_extra("torchvision", "vision")
+    from legenda.extractors.hf import Detector, load_hf
+
+    extract = load_hf(model, compute.resolve(), allow_download)
+    folder = Path(model)
+    files = sorted(folder.glob("*.safetensors")) + sorted(folder.glob("*.json")) if folder.is_dir() else []
+    stored = f"{folder.resolve().name}@{_digest(files)}" if files else model
+    with_num_regions = extract.with_num_regions if isinstance(extract, Detector) else None
+    return Extractor(f"hf:{stored}", extract, with_num_regions=with_num_regions)
+
+
+def load_timm_extractor(model: str, *, compute: ComputeOptions, allow_download: bool = True) -> Extractor:
+    """Return the grid of a backbone of timm, MODEL or MODEL:FILE."""
+    from legenda.extractors.backbone import extract_map, load_backbone
+
+    backbone = load_backbone(f"timm:{model}", allow_download=allow_download).to(compute.resolve())
+    model, _, weights = model.partition(":")
+    digest = f"@{_digest([Path(weights)])}" if weights else ""
+    return Extractor(f"timm:{model}{digest}", partial(extract_map, backbone))
+
+
+def load_pixels_extractor(model: str, *, compute: ComputeOptions) -> Extractor:  # noqa: ARG001
+    """Return the pixels of images of a side, which captioners with a backbone read."""
+    from legenda.extractors.backbone import extract_pixels
+
+    if not model.isdecimal() or not 0 < int(model) <= MAX_SIDE:
+        raise ConfigError(
+            f"pixels needs the side of the images, as in pixels:224 and at most {MAX_SIDE}, not {model!r}"
+        )
+    return Extractor(f"pixels:{model}", partial(extract_pixels, int(model)))
+
+
+def load_scenes_extractor(model: str, *, compute: ComputeOptions) -> Extractor:
+    """Return the extractor for images of the embedded scenes."""
+    from legenda.data.scenes import extract
+
+    _check_alone("scenes", model, compute)
+    return Extractor("scenes", extract)
+
+
+def load_photo_extractor(model: str, *, compute: ComputeOptions) -> Extractor:
+    """Return the extractor of the packaged model of photographs."""
+    from legenda.extractors.photo.regions import PhotoExtractor
+
+    _check_alone("photo", model, compute)
+    return Extractor("photo", PhotoExtractor.load(ASSETS / PACKAGED))
+
+
+def _check_alone(name: str, model: str, compute: ComputeOptions) -> None:
+    if model or compute.precision != "float32":
+        raise ConfigError(f'the extractor {name} has no models and no --precision; write "{name}" alone')
+
+
+def _with_autocast(extractor: Extractor, compute: ComputeOptions) -> Extractor:
+    """Return the extractor in another precision, which its name ends in."""
+
+    def extract(images: list[Image.Image]) -> list[ImageRegions]:
+        with compute.autocast():
+            return extractor.extract(images)
+
+    return replace(extractor, name=f"{extractor.name}@{compute.precision}", extract=extract)
+
+
+def _with_num_regions(extractor: Extractor, count: int) -> Extractor:
+    """Return the extractor with a fixed number of regions, with which its name ends."""
+    if extractor.with_num_regions is None:
+        raise ConfigError(
+            f"the extractor {extractor.name} has no choice of {count} regions, as a grid has not; leave out "
+            "--num-regions, or name a detector"
+        )
+    if not 1 <= count <= MAX_FIXED_REGIONS:
+        raise ConfigError(f"--num-regions must lie between 1 and {MAX_FIXED_REGIONS}, not {count}")
+    return replace(extractor, name=f"{extractor.name}@{count}regions", extract=extractor.with_num_regions(count))
+
+
+class StoredName(NamedTuple):
+    """A stored name without what it ends in, the number of regions, None where it is not fixed, and the precision."""
+
+    model: str
+    num_regions: int | None
+    precision: Precision
+
+    @property
+    def ending(self) -> str:
+        """What the name ends in."""
+        regions = "" if self.num_regions is None else f"@{self.num_regions}regions"
+        return regions + ("" if self.precision == "float32" else f"@{self.precision}")
+
+
+def split_name(name: str) -> StoredName:
+    """Return the parts of the name of a registered extractor, as typed or as stored with features."""
+    precision: Precision = "bf16" if name.endswith("@bf16") else "fp16" if name.endswith("@fp16") else "float32"
+    model, at, count = name.removesuffix(f"@{precision}").rpartition("@")
+    if at and re.fullmatch(r"\d+regions", count):
+        return StoredName(model, int(count.removesuffix("regions")), precision)
+    return StoredName(name.removesuffix(f"@{precision}"), None, precision)
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Return the part of the name before the colon, without a digest, and the part after it."""
+    backend, _, model = name.partition(":")
+    return backend.partition("@")[0], model
+
+
+def _digest(files: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        try:
+            with file.open("rb") as stream:
+                while chunk := stream.read(1 << 20):
+                    digest.update(chunk)
+        except OSError as error:
+            raise DataError(f"{file} cannot be read ({error.strerror or error}); name a file of weights") from error
+    return digest.hexdigest()[:8]
+
+
+_MAX_SCENE_SIDE = 1 / 3
+"""In a scene, things are at most 0.18 of the image long. In each of 563 photographs (559 of Flickr8k) in which the
+extractor of scenes finds regions, one is longer than a third."""
+
+
+def find_unfamiliar(extractor: str, images: Iterable[tuple[str, np.ndarray | None]]) -> list[str]:
+    """Return the names of the images unlike those that models of an extractor are trained on.
+
+    images: names and boxes of the regions, `(n, 4)` in 0..1. Only for the extractor "scenes" this is known: images
+    with a region longer than a third of the image.
+    """
+    if extractor != "scenes":
+        return []
+    sides = ((name, boxes[:, 2:] - boxes[:, :2]) for name, boxes in images if boxes is not None and len(boxes))
+    return [name for name, found in sides if found.max() > _MAX_SCENE_SIDE]
+
+
+def describe_unfamiliar(names: list[str]) -> str | None:
+    """Return the sentence that warns of such images; None where there is none."""
+    if not names:
+        return None
+    others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return (
+        f"{names[0]}{others}: a model of scenes knows only colored things on a plain ground, which this does not show; "
+        "use a model of photographs"
+    )

@@ -20,10 +20,9 @@ from pydantic import Field, model_validator
 from legenda.config import NonNegativeInt
 from legenda.data.annotations import CaptionedImage
 from legenda.errors import ConfigError, DataError, LegendaError, did_you_mean, import_extra
+from legenda.extractors.base import load_extractor
 from legenda.extractors.image_data import BackboneData, ImageReader
-from legenda.extractors.images import ImageFile, read_image
-from legenda.extractors.registry import load_extractor
-from legenda.extractors.sources import image_id
+from legenda.extractors.images import ImageFile, image_id, read_image
 from legenda.jobs.engine import LoadedWork
 from legenda.jobs.work import FeatureTask, extract_file, sampled_identity
 from legenda.registry import reason_of

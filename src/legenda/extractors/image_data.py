@@ -19,9 +19,8 @@ from legenda.data.annotations import CaptionedImage
 from legenda.data.captions import CaptionDataset, CaptionedData, KarpathyData, RegionSource, StoredRegions
 from legenda.data.features import open_features
 from legenda.data.features.base import FeatureStore
-from legenda.extractors.base import Extractor, run_extractor
+from legenda.extractors.base import Extractor, load_extractor, run_extractor
 from legenda.extractors.images import read_image
-from legenda.extractors.registry import load_extractor
 from legenda.jobs.work import extract_missing
 from legenda.models.backbone import Backbone
 from legenda.regions import Regions

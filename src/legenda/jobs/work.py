@@ -18,10 +18,8 @@ from legenda.compute import ComputeOptions, Precision, SearchOptions
 from legenda.data.features import open_features, write_store
 from legenda.data.features.base import as_floats, extractor_name, find_unstorable, is_same_extractor
 from legenda.errors import ConfigError, DataError, LegendaError
-from legenda.extractors.base import Extractor, identify, run_extractor
-from legenda.extractors.images import ImageFile, extract_batch, read_batches
-from legenda.extractors.registry import load_extractor
-from legenda.extractors.sources import Medium, check_ids, image_id, is_url
+from legenda.extractors.base import Extractor, identify, load_extractor, run_extractor
+from legenda.extractors.images import ImageFile, Medium, check_ids, extract_batch, image_id, is_url, read_batches
 from legenda.extractors.video import FrameSampling, extract_video
 from legenda.io import check_output, locked
 from legenda.jobs.engine import EngineName, JobStats, LoadedWork, Work, run_job

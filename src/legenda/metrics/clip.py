@@ -124,7 +124,7 @@ def find_image_files(folder: Path, names: Sequence[str]) -> dict[str, Path]:
 
     Raise DataError naming an image without a file, and for two files of one id.
     """
-    from legenda.extractors.sources import check_ids, find_images, image_id
+    from legenda.extractors.images import check_ids, find_images, image_id
 
     files = find_images([folder])
     check_ids(files)

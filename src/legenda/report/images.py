@@ -20,7 +20,7 @@ from legenda.data.scenes import FAMILIES, SceneCounts, check_caption, draw_scene
 from legenda.data.scenes.world import Family
 from legenda.errors import DataError
 from legenda.extractors import read_image
-from legenda.extractors.sources import SUFFIXES
+from legenda.extractors.images import SUFFIXES
 from legenda.recipes import Data
 from legenda.report.overlay import blank_canvas
 
