@@ -5,10 +5,8 @@ from __future__ import annotations
 import glob
 import gzip
 import json
-import math
 import os
 import pickle
-import re
 import secrets
 import shutil
 import stat
@@ -24,10 +22,6 @@ from safetensors import SafetensorError
 
 from legenda.errors import DataError
 
-_OVERFLOWS = re.compile(r"[eE]\+?\d{3}|\d{309}")
-"""What a number has that may be infinite as a float."""
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-"""A character outside Unicode's first plane as JSON may write it, in two halves; one alone cannot be written."""
 MAX_BYTES = 1 << 28
 """Bytes that a file may always hold, however well it is compressed."""
 MAX_RATIO = 20
@@ -183,15 +177,8 @@ def read_json(path: str | Path, hint: str = "check the path") -> Any:
 
 def parse_json(text: str, path: str | Path, hint: str, **options: Any) -> Any:
     """Parse JSON; `path` names its source in errors. options: of json.loads."""
-    if _OVERFLOWS.search(text):
-        options |= {"parse_float": _parse_finite, "parse_int": parse_integer}
     try:
-        value = json.loads(text, parse_constant=_parse_finite, **options)
-        if _SURROGATE.search(text):
-            json.dumps(value, ensure_ascii=False).encode()
-        return value
-    except UnicodeEncodeError as error:
-        raise DataError(f"{path} holds half of a surrogate pair, which is no character; {hint}") from error
+        return json.loads(text, parse_constant=_refuse, **options)
     except json.JSONDecodeError as error:
         raise DataError(f"{path} is not valid JSON (line {error.lineno}: {error.msg}); {hint}") from error
     except RecursionError as error:
@@ -200,16 +187,8 @@ def parse_json(text: str, path: str | Path, hint: str, **options: Any) -> Any:
         raise DataError(f"{path} holds a number that is NaN, infinite or of too many digits; {hint}") from error
 
 
-def parse_integer(text: str) -> int:
-    """Return an integer; raise ValueError for one of so many digits that no float is as large."""
-    _parse_finite(text)
-    return int(text)
-
-
-def _parse_finite(text: str) -> float:
-    if not math.isfinite(value := float(text)):
-        raise ValueError
-    return value
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
 
 
 class _PlainUnpickler(pickle.Unpickler):

@@ -1,6 +1,6 @@
 """Extractors, functions from images to regions: their names, their identity, and images that they do not know.
 
-Names are `hf:MODEL`, `torchvision:MODEL`, `bottom-up:WEIGHTS`, `scenes`, `photo`, registered ones, and Python files.
+Names are `hf:MODEL`, `timm:MODEL`, `torchvision:MODEL`, `bottom-up:FILE`, `scenes`, registered ones and Python files.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from legenda.config import NonNegativeInt
 from legenda.errors import CheckpointError, DataError
-from legenda.io import atomic_write, parse_integer, read_text, verified, write_text
+from legenda.io import atomic_write, read_text, verified, write_text
 from legenda.models.checkpoint import check_finite
 from legenda.run_folder import HISTORY, STATE
 from legenda.training.distributed import full_tensors, shard_like
@@ -178,7 +178,7 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
 
 def _parse_record(line: str) -> dict[str, Any]:
     """Return a record with whole numbers as step and epoch and numbers as scores of a validation; else raise."""
-    record = json.loads(line, parse_int=parse_integer)
+    record = json.loads(line)
     if not all(isinstance(score, int | float | None) for score in record.get("validation", {}).values()):
         raise TypeError
     return record | {name: int(record[name]) for name in {"step", *record} & {"step", "epoch"}}
