@@ -17,7 +17,7 @@ import numpy as np
 
 from legenda.data.captions import ScenesData, scene_captions
 from legenda.data.scenes import FAMILIES, Scene, check_caption, make_split
-from legenda.data.scenes.world import COLORS, SHAPES
+from legenda.data.scenes.scene import COLORS, SHAPES
 from legenda.evaluation.runs import load_captioner_run
 from legenda.pipeline import GeneratedCaption
 from legenda.report.report import predict_with_attention

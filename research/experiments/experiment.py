@@ -38,7 +38,7 @@ from legenda.data.captions import ScenesData, TokenizedCaptions
 from legenda.data.registry import SplitSizes
 from legenda.data.scenes import FEATURE_DIM, SceneCounts
 from legenda.data.scenes.language import references
-from legenda.data.scenes.world import make_scene
+from legenda.data.scenes.scene import make_scene
 from legenda.errors import ConfigError, did_you_mean
 from legenda.evaluation.evaluate import RowRun
 from legenda.io import read_text, write_text

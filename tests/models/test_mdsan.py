@@ -1,4 +1,4 @@
-"""MD-SAN: its sizes, its readings, what pads and rows of zeros mean, and its attention in other models."""
+"""MD-SAN: its sizes, its variants, what pads and rows of zeros mean, and its attention in other models."""
 
 import pytest
 import torch

@@ -120,7 +120,7 @@ class GeometryBias(nn.Module):
     ) -> None:
         """Create the maps of `kinds`.
 
-        scaled: False takes phi out of the division by sqrt(d_k), the other reading of Eq. 10; d_k is `head_dim`.
+        scaled: False takes phi out of the division by sqrt(d_k), the other form of Eq. 10; d_k is `head_dim`.
         """
         super().__init__()
         self.num_heads = num_heads

@@ -24,7 +24,7 @@ from legenda.data.registry import choose_split, hold_out
 from legenda.data.scenes import FEATURE_DIM, SceneSplit
 from legenda.data.scenes.dataset import SceneCounts, scene_reader
 from legenda.data.scenes.pixels import SIDE
-from legenda.data.scenes.world import Scene, Thing
+from legenda.data.scenes.scene import Scene, Thing
 from legenda.errors import DataError
 from legenda.extras.word_vectors import create_co_attention_model, iter_batches, read_word_vectors
 from legenda.io import get_field, read_json, read_pickle

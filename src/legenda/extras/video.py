@@ -17,7 +17,7 @@ import numpy as np
 from legenda.data.captions import CaptionDataset, DataModule
 from legenda.data.registry import SplitSizes
 from legenda.data.scenes.pixels import FEATURE_DIM, draw_scene, find_things
-from legenda.data.scenes.world import COLORS, SHAPES, Scene, Thing
+from legenda.data.scenes.scene import COLORS, SHAPES, Scene, Thing
 from legenda.regions import Regions
 from legenda.text import Vocabulary
 
@@ -75,7 +75,7 @@ def video_references(scene: VideoScene) -> tuple[str, ...]:
 
 
 _SENTENCE = re.compile(r"(?:a|the) (\w+) (\w+) (.+)")
-_CLAIMS = {words: motion for motion, forms in _CHANGING.items() for words in forms} | {
+_STATEMENTS = {words: motion for motion, forms in _CHANGING.items() for words in forms} | {
     form.format(motion): motion for motion in MOTIONS[:4] for form in _GOING
 }
 
@@ -92,9 +92,9 @@ def video_scores(captions: Mapping[str, str], scenes: Mapping[str, VideoScene]) 
 def _check(caption: str, scene: VideoScene) -> tuple[bool, bool]:
     """Return whether the caption names the thing and the motion correctly; both are False outside the grammar."""
     read = _SENTENCE.fullmatch(caption)
-    if read is None or read[3] not in _CLAIMS:
+    if read is None or read[3] not in _STATEMENTS:
         return False, False
-    return (read[1], read[2]) == scene.things[0].kind, _CLAIMS[read[3]] == scene.motion
+    return (read[1], read[2]) == scene.things[0].kind, _STATEMENTS[read[3]] == scene.motion
 
 
 def video_features(scene: VideoScene) -> np.ndarray:

@@ -17,7 +17,7 @@ from legenda.data.annotations import read_annotations
 from legenda.data.captions import KarpathyData, ScenesData
 from legenda.data.features.base import coco_number
 from legenda.data.scenes import FAMILIES, SceneCounts, check_caption, draw_scene, make_scene
-from legenda.data.scenes.world import Family
+from legenda.data.scenes.scene import Family
 from legenda.errors import DataError
 from legenda.extractors import read_image
 from legenda.extractors.images import SUFFIXES

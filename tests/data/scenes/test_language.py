@@ -3,7 +3,7 @@
 import pytest
 
 from legenda.data.scenes import Scene, check_caption, make_scenes, references
-from legenda.data.scenes.language import read_claim
+from legenda.data.scenes.language import read_statement
 
 SCENES = tuple(make_scenes("val", 600, seed=3))
 WAYS = {"horizontal": "side by side", "vertical": "one above the other"}
@@ -59,7 +59,7 @@ def kinds(scene: Scene) -> list[tuple[str, str]]:
     ],
 )
 def test_what_is_outside_the_grammar_claims_nothing_and_is_false(caption):
-    assert read_claim(caption) is None
+    assert read_statement(caption) is None
     for scene in SCENES[:3]:
         verdict = check_caption(caption, scene)
         assert (verdict.true, verdict.reason) == (False, "not a sentence of the grammar")

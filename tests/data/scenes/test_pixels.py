@@ -8,7 +8,7 @@ from PIL import Image
 
 from legenda.data.scenes import FEATURE_DIM, Scene, SceneSplit, Thing, draw_scene, find_things, make_split
 from legenda.data.scenes.pixels import SIDE
-from legenda.data.scenes.world import COLORS, SHAPES
+from legenda.data.scenes.scene import COLORS, SHAPES
 from legenda.errors import DataError
 
 GROUND = (240, 240, 240)

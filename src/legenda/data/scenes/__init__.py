@@ -3,7 +3,7 @@
 from legenda.data.scenes.dataset import SceneCounts, SceneSplit, make_split
 from legenda.data.scenes.language import TRUTHS, Verdict, check_caption, references, truth_scores
 from legenda.data.scenes.pixels import FEATURE_DIM, draw_scene, extract, find_things
-from legenda.data.scenes.world import FAMILIES, Scene, Thing, make_scene, make_scenes
+from legenda.data.scenes.scene import FAMILIES, Scene, Thing, make_scene, make_scenes
 
 __all__ = [
     "FAMILIES",

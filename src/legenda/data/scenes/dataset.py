@@ -14,7 +14,7 @@ from legenda.data.features.base import RegionReader
 from legenda.data.registry import SplitSizes
 from legenda.data.scenes.language import references
 from legenda.data.scenes.pixels import FEATURE_DIM, draw_scene, find_things
-from legenda.data.scenes.world import FAMILIES, NUM_ABSENT, Family, Scene, make_scene
+from legenda.data.scenes.scene import FAMILIES, NUM_ABSENT, Family, Scene, make_scene
 from legenda.errors import ConfigError
 from legenda.io import atomic_write, verified
 
@@ -75,7 +75,7 @@ def _draw(scenes: Sequence[Scene]) -> dict[str, np.ndarray]:
 
 
 class SceneCounts(SplitSizes):
-    """How many scenes each split has, and the seed of their worlds; no two splits or seeds share a scene."""
+    """How many scenes each split has, and their seed; no two splits or seeds share a scene."""
 
     train: int = 12_000
     validation: int = 300

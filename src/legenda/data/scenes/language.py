@@ -1,11 +1,11 @@
-"""Captions of scenes: references from a grammar, the claim that a caption makes, and its truth in the scene."""
+"""Captions of scenes: references from a grammar, the statement that a caption makes, and its truth in the scene."""
 
 import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from legenda.data.scenes.world import (
+from legenda.data.scenes.scene import (
     CHECKED,
     COLORS,
     PARITY_SHAPES,
@@ -30,7 +30,7 @@ AXIS_WORDS: dict[Axis, str] = {"horizontal": "side by side", "vertical": "one ab
 
 
 @dataclass(frozen=True)
-class PairClaim:
+class PairStatement:
     """Two things are next to each other and, where the caption states it, are aligned along this axis."""
 
     first: Kind
@@ -39,7 +39,7 @@ class PairClaim:
 
 
 @dataclass(frozen=True)
-class SizeClaim:
+class SizeStatement:
     """Of the things of this shape, the one of color `larger` is larger; `smaller` may be None."""
 
     shape: str
@@ -48,7 +48,7 @@ class SizeClaim:
 
 
 @dataclass(frozen=True)
-class BindClaim:
+class BindStatement:
     """The two things of this color are aligned along this axis; their shapes may be None."""
 
     color: str
@@ -57,20 +57,20 @@ class BindClaim:
 
 
 @dataclass(frozen=True)
-class AbsentClaim:
+class AbsentStatement:
     """The color of the thing of each of CHECKED shapes; None where no thing has that shape."""
 
     colors: tuple[str | None, ...]
 
 
 @dataclass(frozen=True)
-class ParityClaim:
+class ParityStatement:
     """Whether each thing of PARITY_SHAPES is odd: either warm or striped, but not both."""
 
     odd: tuple[bool, ...]
 
 
-Claim = PairClaim | SizeClaim | BindClaim | AbsentClaim | ParityClaim
+Statement = PairStatement | SizeStatement | BindStatement | AbsentStatement | ParityStatement
 
 
 def references(scene: Scene) -> tuple[str, ...]:
@@ -173,34 +173,34 @@ _ABSENT = re.compile(" and ".join(rf"({'|'.join(COLORS)}|no) {shape}" for shape 
 _PARITY = re.compile(" and ".join(f"(odd|even) {shape}" for shape in PARITY_SHAPES))
 
 
-def read_claim(caption: str) -> Claim | None:
-    """Return the claim of a caption, or None when it is not a sentence of the grammar."""
+def read_statement(caption: str) -> Statement | None:
+    """Return the statement of a caption, or None when it is not a sentence of the grammar."""
     caption = " ".join(caption.lower().split()).removesuffix(".").strip()
     if parts := _PAIR.fullmatch(caption):
         a, b, c, d = parts.groups()
-        return PairClaim((a, b), (c, d), None)
+        return PairStatement((a, b), (c, d), None)
     if parts := _PAIR_AXIS.fullmatch(caption):
         a, b, c, d, axis = parts.groups()
-        return PairClaim((a, b), (c, d), _AXES[axis])
+        return PairStatement((a, b), (c, d), _AXES[axis])
     for pattern, larger_first in ((_LARGER, True), (_SMALLER, False)):
         if parts := pattern.fullmatch(caption):
             first, shape, second, again = parts.groups()
             if again not in (None, shape):
                 return None
-            return SizeClaim(shape, *((first, second) if larger_first else (second, first)))
+            return SizeStatement(shape, *((first, second) if larger_first else (second, first)))
     if parts := _LARGER_IS.fullmatch(caption):
-        return SizeClaim(parts[1], parts[2], None)
+        return SizeStatement(parts[1], parts[2], None)
     if parts := _IS_LARGER.fullmatch(caption):
-        return SizeClaim(parts[2], parts[1], None)
+        return SizeStatement(parts[2], parts[1], None)
     if parts := _BOTH.fullmatch(caption):
-        return BindClaim(parts[1], None, _AXES[parts[2]])
+        return BindStatement(parts[1], None, _AXES[parts[2]])
     if parts := _BOTH_NAMED.fullmatch(caption):
         color, a, again, b, axis = parts.groups()
-        return BindClaim(color, (a, b), _AXES[axis]) if again == color else None
+        return BindStatement(color, (a, b), _AXES[axis]) if again == color else None
     if parts := _ABSENT.fullmatch(caption):
-        return AbsentClaim(tuple(None if word == "no" else word for word in parts.groups()))
+        return AbsentStatement(tuple(None if word == "no" else word for word in parts.groups()))
     if parts := _PARITY.fullmatch(caption):
-        return ParityClaim(tuple(word == "odd" for word in parts.groups()))
+        return ParityStatement(tuple(word == "odd" for word in parts.groups()))
     return None
 
 
@@ -209,7 +209,7 @@ class Verdict:
     """Return whether a caption is true, why not, and what is right of the one thing that its family is about.
 
     pair: it names the two that are next to each other; axis: it states their alignment correctly, None where it
-    does not state it; size, bind: the whole claim is true. None in the other families.
+    does not state it; size, bind: the whole statement is true. None in the other families.
     present, absent: of CHECKED shapes that are there, and of those that are not, the share that the caption is right
     about; None where there are none. parity: the share of the two things whose word is right.
     """
@@ -227,29 +227,29 @@ class Verdict:
 
 def check_caption(caption: str, scene: Scene) -> Verdict:
     """Return the verdict on one caption; every sentence outside the grammar is false."""
-    claim = read_claim(caption)
-    reason = "not a sentence of the grammar" if claim is None else _find_fault(claim, scene)
+    statement = read_statement(caption)
+    reason = "not a sentence of the grammar" if statement is None else _find_fault(statement, scene)
     true = not reason
     match scene.family:
         case "near":
-            pair = claim if isinstance(claim, PairClaim) else None
+            pair = statement if isinstance(statement, PairStatement) else None
             named = pair is not None and {pair.first, pair.second} == {scene.first.kind, scene.second.kind}
             claimed = pair.axis if pair is not None else None
             axis = None if claimed is None else claimed == axis_of(scene.first, scene.second)
             return Verdict(true, reason, pair=named, axis=axis)
         case "size":
-            return Verdict(true, reason, size=true and isinstance(claim, SizeClaim))
+            return Verdict(true, reason, size=true and isinstance(statement, SizeStatement))
         case "bind":
-            return Verdict(true, reason, bind=true and isinstance(claim, BindClaim))
+            return Verdict(true, reason, bind=true and isinstance(statement, BindStatement))
         case "absent" | "complete":
             colors = _checked_colors(scene)
-            named = claim.colors if isinstance(claim, AbsentClaim) else ("",) * len(colors)
+            named = statement.colors if isinstance(statement, AbsentStatement) else ("",) * len(colors)
             right = list(zip(colors, (a == b for a, b in zip(colors, named, strict=True)), strict=True))
             present, absent = ([ok for color, ok in right if (color is None) == gone] for gone in (False, True))
             return Verdict(true, reason, present=_share(present), absent=_share(absent))
         case "parity":
             odd = _odd(scene)
-            words = claim.odd if isinstance(claim, ParityClaim) else (None, None)
+            words = statement.odd if isinstance(statement, ParityStatement) else (None, None)
             return Verdict(true, reason, parity=_share([a == b for a, b in zip(odd, words, strict=True)]))
 
 
@@ -272,22 +272,22 @@ def _share(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _find_fault(claim: Claim, scene: Scene) -> str:
-    """Why a claim is false of a scene; empty when it is true."""
-    match claim:
-        case PairClaim(first, second, axis):
+def _find_fault(statement: Statement, scene: Scene) -> str:
+    """Why a statement is false of a scene; empty when it is true."""
+    match statement:
+        case PairStatement(first, second, axis):
             return _find_pair_fault(first, second, axis, scene)
-        case SizeClaim(shape, larger, smaller):
+        case SizeStatement(shape, larger, smaller):
             return _find_size_fault(shape, larger, smaller, scene)
-        case BindClaim(color, shapes, axis):
+        case BindStatement(color, shapes, axis):
             return _find_bind_fault(color, shapes, axis, scene)
-        case AbsentClaim(colors):
+        case AbsentStatement(colors):
             pairs = zip(CHECKED, colors, _checked_colors(scene), strict=True)
             wrong = [
                 f"there is {'no' if color is None else f'a {color}'} {shape}" for shape, c, color in pairs if c != color
             ]
             return wrong[0] if wrong else ""
-        case ParityClaim(odd):
+        case ParityStatement(odd):
             pairs = zip(PARITY_SHAPES, odd, _odd(scene), strict=True)
             return next((f"the {shape} is {_PARITIES[true]}" for shape, word, true in pairs if word != true), "")
 

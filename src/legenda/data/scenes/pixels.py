@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 from PIL import Image, ImageChops, ImageDraw
 
-from legenda.data.scenes.world import COLORS, Scene
+from legenda.data.scenes.scene import COLORS, Scene
 from legenda.errors import DataError
 
 SIDE = 320

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from legenda.data.scenes.language import AXIS_WORDS, shuffled_pair
-from legenda.data.scenes.world import COLORS, SHAPES, Axis, Scene, Thing, axis_of
+from legenda.data.scenes.scene import COLORS, SHAPES, Axis, Scene, Thing, axis_of
 from legenda.errors import DataError
 
 QuestionType = Literal["near", "size", "stand", "count", "existence", "color", "shape"]
