@@ -247,6 +247,8 @@ def train(
     config = {"model": model.describe(), **sections, "stages": [to_json(stage) for stage in stages]}
     if init_from is not None:
         config["init_from"] = to_json(init_from, folder)
+        source = read_config(init_from, "give the folder of a trained run")
+        config |= {key: source[key] for key in ("consensus",) if key in source}  # of the words, which stay
     config |= {"task": task.name, "extractor": task.extractor, "environment": describe_environment(folder)}
     config[DATA_DIGEST] = {"train": describe_split(task.train), "validation": describe_split(task.validation)}
     with locked(folder) if fabric.is_global_zero else nullcontext():
