@@ -79,6 +79,17 @@ def test_a_folder_of_seeds_is_evaluated_run_by_run(seeds, tmp_path, capsys):
     assert line == ["CIDEr-D", f"{np.mean(scores):.4f}", f"{np.std(scores, ddof=1):.4f}"]
 
 
+def test_a_report_of_seeds_has_their_mean_and_tells_runs_apart(seeds, tmp_path):
+    other, page = tmp_path / "other", tmp_path / "report.html"
+    wide = SMALL.replace("ff_dim=8", "ff_dim=16")
+    main(f"train scenes.transformer --out {other} --seeds 2 {wide} {FEW} {SHORT}".split())
+    main(f"report {seeds} {other} --split val --out {page}".split())
+    content = page.read_text()
+    assert f"{seeds}, mean and standard deviation over 2 seeds: " in content
+    assert f"{seeds} minus {other} over pairs of seeds" in content
+    assert "model.ff_dim=16, training.seed=0)" in content
+
+
 def test_runs_are_evaluated_together(seeds, capsys):
     main(f"evaluate {seeds}/seed0 {seeds}/seed1 --split test --beam-size 2".split())
     assert "CIDEr-D" in capsys.readouterr().out

@@ -97,29 +97,33 @@ def compare_seeds(first: Path, second: Path, *, split: str = "val") -> ScoringRe
     differences, exact for at most 13 pairs. Raise LegendaError where a run is not evaluated, and for fewer than two
     pairs.
     """
-    from scipy.stats import permutation_test, ttest_rel  # late: it takes a second
-
     runs = [{run.name: run for run in find_seeds(folder)} for folder in (first, second)]
     seeds = [name for name in runs[0] if name in runs[1]]
     if len(seeds) < 2:
         raise ConfigError(f"{first} and {second} have {len(seeds)} seeds in common; train both with at least two")
-    sides = [seed_scores([side[seed] for seed in seeds], split) for side in runs]
+    a, b = (seed_scores([side[seed] for seed in seeds], split) for side in runs)
     report = ScoringReport([f"{len(seeds)} seeds of {first} and {second}"], {"seeds": seeds}, [])
-    rows = []
-    for metric in sides[0]:
-        if metric in sides[1]:
-            a, b = (side[metric] for side in sides)
-            interval = ttest_rel(a, b).confidence_interval()
-            test = permutation_test(
-                (a - b,), np.mean, permutation_type="samples", n_resamples=2**13, rng=np.random.default_rng(0)
-            )
-            difference = Difference(
-                float((a - b).mean()), float(interval.low), float(interval.high), float(test.pvalue)
-            )
-            report.results[metric] = {"first": a.tolist(), "second": b.tolist(), **vars(difference)}
-            rows.append((metric, a, b, difference))
-    report.tables.append(seed_comparison_table(rows))
+    differences = compare_pairs(a, b)
+    for metric, difference in differences.items():
+        report.results[metric] = {"first": a[metric].tolist(), "second": b[metric].tolist(), **vars(difference)}
+    report.tables.append(seed_comparison_table([(m, a[m], b[m], found) for m, found in differences.items()]))
     return report
+
+
+def compare_pairs(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray]) -> dict[str, Difference]:
+    """Return the differences of pairs of runs, at least two, of the metrics that both have; see `compare_seeds`."""
+    from scipy.stats import permutation_test, ttest_rel  # late: it takes a second
+
+    differences = {}
+    for metric in (name for name in first if name in second):
+        a, b = first[metric], second[metric]
+        interval = ttest_rel(a, b).confidence_interval()
+        test = permutation_test(
+            (a - b,), np.mean, permutation_type="samples", n_resamples=2**13, rng=np.random.default_rng(0)
+        )
+        values = (a - b).mean(), interval.low, interval.high, test.pvalue
+        differences[metric] = Difference(*map(float, values))
+    return differences
 
 
 def seed_scores(runs: Sequence[Path], split: str) -> dict[str, np.ndarray]:

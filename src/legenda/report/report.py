@@ -17,7 +17,7 @@ from legenda.compute import SearchOptions
 from legenda.data.captions import CaptionDataset
 from legenda.decoding import GenerationOutput
 from legenda.errors import ConfigError, DataError
-from legenda.evaluation.comparison import RANKING_METRIC, score_per_image
+from legenda.evaluation.comparison import RANKING_METRIC, compare_pairs, score_per_image
 from legenda.evaluation.evaluate import generate, load_examples, predict, reject_captioner_options
 from legenda.evaluation.runs import CaptionerRun, Run, resolve_data
 from legenda.metrics import METRICS, Difference, compare, intervals
@@ -27,7 +27,7 @@ from legenda.regions import Regions
 from legenda.report.images import ReportImage, find_images_by_name, no_verdict, resolve_images
 from legenda.report.overlay import average_heads, blank_canvas, draw_caption_attention, write_sheet
 from legenda.report.page import Breakdown, ExampleCard, ModelRun, Report, ScoreColumn, encoded_size, write_report
-from legenda.run_folder import HISTORY
+from legenda.run_folder import HISTORY, find_seeds
 from legenda.tasks.reporting import EvaluationResult, Example, MetricWithCI, Prediction, ReportedTask, group_key
 from legenda.terminal import ProgressBar, no_progress_bar
 from legenda.training.checkpoint import read_history
@@ -50,6 +50,8 @@ _METRICS = {
     "ROUGE-L": "longest common subsequence with a reference",
 }
 """The metrics of the page with their descriptions, in the order of the columns."""
+_MAX_OPTIONS = 4
+"""Options that tell runs of one recipe apart in the legend."""
 _MAX_ATTENTION_CHARACTERS = 45_000
 """Characters of the page that the attention of an image may take, on average over the images."""
 _CAPTION_OPTIONS = ("annotations", "features", "overlays", "head")
@@ -84,6 +86,7 @@ def write_caption_report(
     }
     with_heads = heads_fit_page_budget(captions.values())
     notes = _footnotes("images", len(images), len(split), several=len(runs) > 1)
+    notes += _seed_notes(options.runs, results, _METRICS)
     heads = (
         "the mean of all heads or a single head" if with_heads else "the mean of all heads (single ones take too much)"
     )
@@ -162,6 +165,7 @@ def write_task_report(
     result = next(iter(results.values()))
     notes = _footnotes(task.noun, len(examples), len(split), several=len(runs) > 1)
     notes[1:1] = result.notes
+    notes += _seed_notes(options.runs, results, task.metric_descriptions)
     if missing := sum(image is None for image in images.values()):
         folder = options.image_folder or "the folders of the data"
         notes.append(f"{missing} images were not found in {folder}; name their folder with --image-folder.")
@@ -249,6 +253,37 @@ def _footnotes(noun: str, shown: int, count: int, *, several: bool) -> list[str]
         notes.append(
             f"{shown} of {count:,} {noun} are shown: a quarter each have the highest and the lowest scores and, for "
             "several models, the largest differences between models; the others are evenly spaced."
+        )
+    return notes
+
+
+def _seed_notes(
+    folders: Sequence[Path], results: Mapping[str, EvaluationResult], metrics: Collection[str]
+) -> list[str]:
+    """Return the mean scores of each folder of several seeds, and the difference of the first two such folders."""
+    remaining, groups = iter(results.values()), {}
+    for folder in folders:
+        seeds = [next(remaining) for _ in find_seeds(folder) or [folder]]
+        if len(seeds) > 1:
+            values = {
+                name: [seed.columns[name].value for seed in seeds] for name in metrics if name in seeds[0].columns
+            }
+            groups[folder] = {name: np.array(scores) for name, scores in values.items() if None not in scores}
+    notes = []
+    for folder, scores in groups.items():
+        means = ", ".join(f"{name} {v.mean():.3f} ± {v.std(ddof=1):.3f}" for name, v in scores.items())
+        count = len(next(iter(scores.values()), ()))
+        notes.append(f"{folder}, mean and standard deviation over {count} seeds: {means}.")
+    sides = list(groups.items())[:2]
+    if len(sides) == 2 and len({len(values) for _, scores in sides for values in scores.values()}) == 1:
+        compared = compare_pairs(sides[0][1], sides[1][1])
+        differences = ", ".join(
+            f"{name} {found.difference:+.3f} ({found.low:+.3f} to {found.high:+.3f}, p {found.p:.3f})"
+            for name, found in compared.items()
+        )
+        notes.append(
+            f"{sides[0][0]} minus {sides[1][0]} over pairs of seeds, with Student's interval and p of a permutation "
+            f"test: {differences}."
         )
     return notes
 
@@ -344,10 +379,11 @@ def model_runs(
     descriptions: by default the model's summary and the recipe that trained it.
     """
     columns = {name: result.columns for name, result in results.items()}
+    descriptions = _describe_runs(runs) if descriptions is None else descriptions
     return [
         ModelRun(
             name=name,
-            description=_describe_run(run) if descriptions is None else descriptions[name],
+            description=descriptions[name],
             parameters=run.model.parameter_count,
             seconds=_training_seconds(run),
             scores={key: metric.value for key, metric in columns[name].items()},
@@ -364,10 +400,35 @@ def _training_seconds(run: Run) -> float | None:
     return max((record.get("seconds", 0.0) for record in history), default=None)
 
 
-def _describe_run(run: Run) -> str:
-    recipe = run.config.get("recipe")
-    origin = f"recipe {recipe}" if recipe else "imported" if run.imported else "no recipe"
-    return f"{run.summary} ({run.model.name}, {origin})"
+def _describe_runs(runs: Mapping[str, Run]) -> dict[str, str]:
+    """Return model and recipe of each run, and of runs that have both in common the options that differ."""
+    groups: dict[str, dict[str, Run]] = {}
+    for name, run in runs.items():
+        recipe = run.config.get("recipe")
+        origin = f"recipe {recipe}" if recipe else "imported" if run.imported else "no recipe"
+        groups.setdefault(f"{run.summary} ({run.model.name}, {origin}", {})[name] = run
+    described = {}
+    for description, alike in groups.items():
+        options = {name: _options(run) for name, run in alike.items()}
+        keys = dict.fromkeys(key for settings in options.values() for key in settings)
+        common = [key for key in keys if all(key in settings for settings in options.values())]
+        differing = [key for key in common if len({settings[key] for settings in options.values()}) > 1]
+        for name, settings in options.items():
+            shown = [f", {key}={settings[key]}" for key in differing[:_MAX_OPTIONS]]
+            described[name] = f"{description}{''.join(shown)})"
+    return described
+
+
+def _options(run: Run) -> dict[str, Any]:
+    """Return the settings of a run as `legenda train` takes them, by name."""
+    stages = dict(zip(("training", "fine_tuning"), run.config.get("stages", ()), strict=False))
+    sections = {"model": run.config["model"]["options"], "data": run.config.get("data") or {}, **stages}
+    return {
+        f"{section}.{key}": value
+        for section, settings in sections.items()
+        for key, value in settings.items()
+        if isinstance(value, bool | int | float | str)
+    }
 
 
 def caption_card(

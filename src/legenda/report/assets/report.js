@@ -35,11 +35,12 @@
     return (value) => value.toFixed(digits);
   }
 
-  /** The cells of one column; all values that are equal to the best as displayed are marked. */
+  /** The cells of one column; those that are equal to the best as displayed are marked, unless all are. */
   function createScoreCells(column, runs) {
     const format = columnFormatter(column, runs);
     const known = runs.map((run) => run.scores[column.key]).filter((value) => value !== null);
-    const best = known.length > 1 ? format(Math.max(...known)) : null;
+    const differ = new Set(known.map(format)).size > 1;
+    const best = differ ? format(Math.max(...known)) : null;
     return runs.map((run, index) => {
       const value = run.scores[column.key];
       const cell = html("td");
@@ -109,13 +110,14 @@
     if (others.length === 0) return "";
     const sign = (value, text) => (value < 0 ? text.replace("-", "\u2212") : `+${text}`);
     const cells = columns.map((column) => {
-      const format = columnFormatter(column, runs);
+      const formatScore = columnFormatter(column, runs);
+      const format = (value) => formatScore(value).replace(" %", " points"); // differences of shares
       return others.map((run) => {
         const found = run.differences[column.key];
         if (found === undefined) return html("td", {}, DASH);
         const { difference, low, high, p } = found;
         return html("td", {}, sign(difference, format(difference)),
-          html("span", { class: "interval" }, `${sign(low, format(low)).replace(" %", "")} to ${sign(high, format(high))}`),
+          html("span", { class: "interval" }, `${sign(low, format(low)).replace(" points", "")} to ${sign(high, format(high))}`),
           html("span", { class: "interval" }, `p ${p.toFixed(3)}`));
       });
     });
