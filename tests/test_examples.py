@@ -11,6 +11,7 @@ from PIL import Image
 
 import legenda
 from legenda.data.captions import ScenesData
+from legenda.data.scenes import draw_scene, make_scene
 from legenda.models.checkpoint import ASSETS
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -67,3 +68,41 @@ def test_serve(scenes_run, capsys):
     answer = load("serve")["main"](scenes_run)
     assert len(answer["captions"]) == 1
     assert answer["captions"][0]["text"] in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """Captions of 12 drawn images."""
+    folder = tmp_path_factory.mktemp("table")
+    lines = ["file,caption"]
+    for number, color in enumerate(["red", "green", "blue"] * 4):
+        Image.new("RGB", (40, 30), color).save(folder / f"{number}.png")
+        lines.append(f"{number}.png,a {color} wall of a house")
+    (folder / "captions.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder / "captions.csv"
+
+
+def test_train_from_images(table, tmp_path):
+    scores = load("train_from_images")["main"](table, tmp_path, image_size=64)
+    assert set(scores) == {"frozen", "trained"}
+    assert (tmp_path / "trained" / "model.safetensors").is_file()
+
+
+def test_train_from_parquet(tmp_path):
+    pytest.importorskip("datasets", reason="needs the extra hub")
+    assert load("train_from_parquet")["main"](tmp_path, images=12) >= 0
+    assert (tmp_path / "run" / "model.safetensors").is_file()
+
+
+def test_compare_captioners_and_required_words(scenes_run, tmp_path):
+    draw_scene(make_scene("val", 0)).save(tmp_path / "scene.png")
+    captions = load("compare_captioners")["main"](tmp_path / "scene.png", [str(scenes_run)])
+    assert captions[str(scenes_run)]
+    free, constrained = load("required_words")["main"](tmp_path / "scene.png", ["red|blue", "circle"], scenes_run)
+    assert free == captions[str(scenes_run)]
+    assert {"circle"} < set(constrained.split())
+
+
+@pytest.mark.parametrize("name", ["train_from_images", "train_from_parquet", "compare_captioners", "required_words"])
+def test_short_examples_have_at_most_30_lines(name):
+    assert len((EXAMPLES / f"{name}.py").read_text(encoding="utf-8").splitlines()) <= 30

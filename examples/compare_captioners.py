@@ -1,0 +1,21 @@
+"""Caption the same images with several models: runs of Legenda, and hf:MODEL of transformers.
+
+python examples/compare_captioners.py photo.jpg photo hf:Salesforce/blip-image-captioning-base
+"""
+
+import sys
+from pathlib import Path
+
+import legenda
+
+
+def main(image: Path, models: list[str]) -> dict[str, str]:
+    """Return and print the caption of each model."""
+    captions = {name: legenda.open(name).caption(image).text for name in models}
+    for name, caption in captions.items():
+        print(f"{name}: {caption}")
+    return captions
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])
