@@ -33,7 +33,8 @@ def test_the_packaged_model_is_fine_tuned_on_a_table_of_captions(table, tmp_path
     main(["train", "photo", "--init-from", "photo", "training.schedule.warmup_steps=0", *options])
     config = json.loads((out / "config.json").read_text())
     assert config["extractor"] == "photo"
-    assert legenda.open(out, device="cpu").consensus is not None
+    chooser, packaged = (legenda.open(name, device="cpu").consensus for name in (out, "photo"))
+    assert 0 < chooser.weight < packaged.weight
     assert table.with_name("my.csv.photo.safetensors").is_file()
     main(["caption", str(tmp_path / "0.png"), "--model", str(out)])
     assert "0.png: " in capsys.readouterr().out
