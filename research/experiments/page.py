@@ -336,8 +336,8 @@ def _which_page(results: Mapping[str, Result]) -> Iterator[str]:
         )
     waiting = [get_experiment(name) for name in list_experiments() if name not in {r.experiment.name for r in rows}]
     if waiting:
-        yield "\nNot decided yet, because their runs are not complete: "
-        yield "; ".join(f"{experiment.need}: {experiment.attention}" for experiment in waiting) + "."
+        yield "\nNot decided yet, because their runs are not complete:\n"
+        yield from (f"- {experiment.need} (`{experiment.name}`): {experiment.attention}" for experiment in waiting)
     yield (
         f"\n{core_hours(results.values()):.1f} core-hours; models of a comparison have equal numbers of parameters "
         "within 2 %, so memory differs by what attention keeps: [times and memory at the papers' sizes]"
