@@ -87,8 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run_pilot(experiment: Experiment, options: Options) -> None:
     """Run the two conditions of the primary comparison, and print what a design needs to know about them."""
+    if options.pilot is None or options.pilot < 2:
+        raise ConfigError(f"--pilot must be at least 2, not {options.pilot}")
     pair = experiment.primary.condition, experiment.primary.against
-    runs = list(experiment_runs(experiment, options.out, range(options.pilot or 0)))
+    runs = list(experiment_runs(experiment, options.out, range(options.pilot)))
     for run in runs:
         if run.condition.key in pair:
             run_condition(run)
@@ -97,7 +99,10 @@ def run_pilot(experiment: Experiment, options: Options) -> None:
         for seed, values in results[key]["seeds"].items():
             print(f"{key}, seed {seed}: {values}")
     values = list(differences(experiment, results, experiment.primary).values())
-    seconds = [fmean(seed["seconds"]["train"] for seed in results[key]["seeds"].values()) for key in pair]
+    timed = [
+        list(results[key]["seeds"].values())[1:] for key in pair
+    ]  # the first run of a process imports what it needs
+    seconds = [fmean(seed["seconds"]["train"] for seed in seeds) for seeds in timed]
     print(f"differences {values}, mean {fmean(values):.4g}")
     print(f"[pilot]\nseeds = {len(values)}\nsd = {stdev(values):.4g}\nseconds = [{seconds[0]:.1f}, {seconds[1]:.1f}]")
     needed = required_seeds(stdev(values), experiment.primary.relevant)
