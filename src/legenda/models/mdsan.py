@@ -57,6 +57,11 @@ class MdsanConfig(TransformerConfig):
     """Whether regions whose features are all 0 are masked, besides those that the mask excludes."""
 
     @property
+    def scale_by_dim(self) -> bool:
+        """Whether scores are divided by sqrt(d) of the model's width."""
+        return self.variant == "paper"
+
+    @property
     def branch_norm(self) -> bool:
         """Whether each branch has a residual connection and layer normalization."""
         return self.variant == "released" if self.branch_residual is None else self.branch_residual
@@ -73,7 +78,7 @@ class MdsanConfig(TransformerConfig):
 def _scale_as_printed(module: nn.Module, config: MdsanConfig) -> None:
     for attention in module.modules():
         if isinstance(attention, MultiHeadAttention):
-            attention.scale_by_dim = config.variant == "paper"
+            attention.scale_by_dim = config.scale_by_dim
 
 
 class MdsanEncoder(TransformerEncoder):
@@ -163,6 +168,11 @@ class MeshedConfig(MdsanConfig):
     """Probability of dropping each of several branches in training."""
     variant: Literal["released", "paper"] = "paper"
     """paper: one residual connection and layer normalization around each attention; released: as in MD-SAN."""
+
+    @property
+    def scale_by_dim(self) -> bool:
+        """Scores are divided by sqrt(d_k) in both variants."""
+        return False
 
     def build_encoder(self) -> Encoder:
         """Return a new encoder with random weights."""
