@@ -150,6 +150,7 @@ def test_a_copy_of_the_packaged_model_has_its_consensus_where_its_words_are_the_
     sections = {name: part for name, part in config.items() if name != "model"}
     copy = legenda.open(model.save(tmp_path / "copy", **sections), device="cpu")
     assert copy.consensus is not None
+    assert copy.summary == config["summary"]
     assert copy.caption(_CAT).text == legenda.open("photo", device="cpu").caption(_CAT).text
     words = (tmp_path / "copy" / "vocabulary.txt").read_text().splitlines()
     (tmp_path / "copy" / "vocabulary.txt").write_text("\n".join([*words[:-2], *words[:-3:-1]]) + "\n")
