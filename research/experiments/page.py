@@ -32,6 +32,12 @@ WAITING: Mapping[str, tuple[str, str]] = {
     "questions": ("Questions with geometry among the regions (NG-SAN)", "confirmed"),
 }
 """Experiments that are planned and have no design yet, with their verdicts by an earlier rule; Holm counts them."""
+RETIRED: Mapping[str, str] = {
+    "head_signs": "it compared signs of weights, not captions, with numbers that a random start gives away",
+    "videos": "all its models reach a truth of about 1, so that no difference could show",
+    "second_order": "`second_order_steps` asks the same with enough examples to learn the task",
+}
+"""Experiments of the earlier pages that are not run again, and why."""
 USE: Mapping[Verdict, str] = {
     "supported": "use it",
     "contradicted": "leave it out",
@@ -307,6 +313,8 @@ def _table_page(results: Mapping[str, Result]) -> Iterator[str]:
     for name, (title, earlier) in WAITING.items():
         if name not in list_experiments():
             yield f"| {title} (`{name}`) | – | – | – | – | no design yet | {earlier} | – |"
+    yield "\nNot run again:\n"
+    yield from (f"- `{name}`: {reason}." for name, reason in RETIRED.items())
     yield f"\n{core_hours(results.values()):.2f} core-hours in all; a run of two experiments counts twice."
     machines = sorted({result.numbers["machine"] for result in results.values()})
     yield f"Machine: {'; '.join(machines)}." if machines else ""

@@ -226,7 +226,9 @@ TINY = {
 @pytest.mark.usefixtures("one_thread")
 def test_a_pilot_is_trained_and_resumed_with_equal_numbers(tmp_path, run_script):
     path, out = tmp_path / "tiny.toml", tmp_path / "out"
-    write_design(path, {**design(), **TINY, "secondary": []})
+    content = {**design(), **TINY, "secondary": []}
+    content["primary"].pop("equal_time")
+    write_design(path, content)
     printed = [run_script("experiments/run.py", path, "--pilot", 2, "--out", out) for _ in range(2)]
     assert [code for code, _, _ in printed] == [0, 0]
     assert printed[0][1].splitlines()[-8:] == printed[1][1].splitlines()[-8:]
