@@ -53,6 +53,11 @@ _OF_TRANSFORMERS = {
 """Names of the library transformers with ours."""
 
 
+def first_line(error: Exception) -> str:
+    """Return the first line of a library's message, or the type of an exception without one."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return the end of a sentence that suggests the closest known word, or lists them, the first ten of very many."""
     if word in _OF_TRANSFORMERS:

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
-from legenda.errors import DataError
+from legenda.errors import DataError, first_line
 
 MAX_BYTES = 1 << 28
 """Bytes that a file may always hold, however well it is compressed."""
@@ -237,5 +237,4 @@ def verified(read: Callable[[], Any], path: str | Path, hint: str) -> Any:
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist; {hint}") from error
     except Exception as error:  # readers of damaged files raise exceptions of any type
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(f"{path} cannot be read ({reason}); {hint}") from error
+        raise DataError(f"{path} cannot be read ({first_line(error)}); {hint}") from error

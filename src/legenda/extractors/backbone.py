@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from legenda.errors import ConfigError, LegendaError, import_extra
+from legenda.errors import ConfigError, LegendaError, first_line, import_extra
 from legenda.extractors.base import DOWNLOAD_HINT, ImageRegions
 from legenda.extractors.photo.vision import MobileNetV2
 from legenda.models.backbone import Backbone, BackboneConfig, feature_layers
@@ -56,7 +56,7 @@ def load_backbone(
     except LegendaError:
         raise
     except Exception as error:  # the libraries raise exceptions of any type for models and files
-        raise ConfigError(f"{name} cannot be loaded ({_first_line(error)}); name a model of {kind}") from error
+        raise ConfigError(f"{name} cannot be loaded ({first_line(error)}); name a model of {kind}") from error
     return _checked(Backbone(config, net, mean, std), name)
 
 
@@ -121,7 +121,7 @@ def hub_errors(name: str, *, allow_download: bool) -> Iterator[None]:
         if not (allow_download or Path(name).is_dir()):
             raise ConfigError(f"hf:{name} is not complete on this machine; {DOWNLOAD_HINT}") from error
         raise ConfigError(
-            f"hf:{name} cannot be loaded ({_first_line(error)}); name a model of the hub or a folder"
+            f"hf:{name} cannot be loaded ({first_line(error)}); name a model of the hub or a folder"
         ) from error
 
 
@@ -134,7 +134,7 @@ def _checked(backbone: Backbone, name: str) -> Backbone:
     except Exception as error:  # networks raise exceptions of any type for what they cannot read
         side = backbone.config.image_size
         raise ConfigError(
-            f"{name} has no feature map of {side} x {side} pixels ({_first_line(error)}); name another backbone"
+            f"{name} has no feature map of {side} x {side} pixels ({first_line(error)}); name another backbone"
         ) from error
     return backbone
 
@@ -157,7 +157,3 @@ def extract_map(backbone: Backbone, images: list[Image.Image]) -> list[ImageRegi
     regions = backbone(Regions(to_pixels(images, backbone.config.image_size).to(backbone.mean)))
     assert regions.boxes is not None
     return [(x.cpu().numpy(), boxes.cpu().numpy()) for x, boxes in zip(regions.features, regions.boxes, strict=True)]
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

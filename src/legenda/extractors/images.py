@@ -29,7 +29,7 @@ import pillow_heif
 from PIL import Image, ImageOps
 from PIL.JpegImagePlugin import JpegImageFile
 
-from legenda.errors import ConfigError, DataError, LegendaError, import_extra
+from legenda.errors import ConfigError, DataError, LegendaError, first_line, import_extra
 from legenda.extractors.base import ImageRegions
 from legenda.io import verified
 
@@ -125,9 +125,8 @@ def fetch(url: str) -> bytes:
         except Exception as error:  # http.client's and fsspec's errors have no common base class
             refused = isinstance(error, urllib.error.HTTPError) and error.code < 500 and error.code != 429
             if pause is None or refused or isinstance(error, _PERMANENT):
-                reason = (str(error).splitlines() or [type(error).__name__])[0]
                 raise DataError(
-                    f"{url} cannot be fetched ({reason}); check the address and your credentials, or leave it out"
+                    f"{url} cannot be fetched ({first_line(error)}); check the address, or leave it out"
                 ) from error
             time.sleep(pause)
     if len(content) > MAX_FETCHED_BYTES:
@@ -241,8 +240,9 @@ def _in_store(url: str, medium: Medium) -> Iterator[str]:
     except ConfigError:
         raise
     except Exception as error:  # fsspec's stores have no common base class of errors
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"{url} cannot be listed ({reason}); check the address and your credentials") from error
+        raise DataError(
+            f"{url} cannot be listed ({first_line(error)}); check the address and your credentials"
+        ) from error
 
 
 pillow_heif.register_heif_opener()

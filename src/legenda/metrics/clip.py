@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from legenda.data.features.base import coco_number
-from legenda.errors import ConfigError, DataError, import_extra
+from legenda.errors import ConfigError, DataError, first_line, import_extra
 from legenda.metrics.evaluation import Scores
 
 PROMPT = "A photo depicts "
@@ -39,9 +39,8 @@ class ClipModel:
             self._tokenizer: Any = transformers.AutoTokenizer.from_pretrained(name)
             self._processor: Any = transformers.AutoImageProcessor.from_pretrained(name)
         except Exception as error:  # the hub, its cache and its files raise exceptions of any type
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise ConfigError(
-                f"{name} cannot be loaded as a CLIP model ({reason}); name one of the hub or a folder"
+                f"{name} cannot be loaded as a CLIP model ({first_line(error)}); name one of the hub or a folder"
             ) from error
 
     @torch.inference_mode()

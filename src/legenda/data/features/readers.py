@@ -31,7 +31,7 @@ from legenda.data.features.base import (
     validate_regions,
 )
 from legenda.data.features.packed import MANIFEST, PackedFeatureStore, ShardedStore
-from legenda.errors import DataError, import_extra
+from legenda.errors import DataError, first_line, import_extra
 from legenda.io import get_field, read_json, verified
 from legenda.registry import Registry
 
@@ -171,8 +171,7 @@ class PerImageStore(FeatureStore):
         except DataError:
             raise
         except Exception as error:  # readers of damaged files raise exceptions of any type
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise DataError(f"{self.path}: image '{image}' cannot be read ({reason}); {_AGAIN}") from error
+            raise DataError(f"{self.path}: image '{image}' cannot be read ({first_line(error)}); {_AGAIN}") from error
         fault = validate_regions(features, boxes)
         if fault is not None:
             raise DataError(f"{self.path}: image '{image}' has {fault}; {_AGAIN}")
