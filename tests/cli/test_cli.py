@@ -58,7 +58,7 @@ def test_a_recipe_is_printed_with_the_description_of_every_field(capsys):
     for kind in (describe_model("ngsan").config, TrainingConfig):
         for name, field in kind.model_fields.items():
             assert (
-                name in ("vocab_size", "feature_dim")
+                name in ("vocab_size", "feature_dim", "backbone")  # they follow from the data
                 or not field.description
                 or " ".join(field.description.split()) in comments
             )
