@@ -422,7 +422,7 @@ def _describe_runs(runs: Mapping[str, Run]) -> dict[str, str]:
 def _options(run: Run) -> dict[str, Any]:
     """Return the settings of a run as `legenda train` takes them, by name."""
     stages = dict(zip(("training", "fine_tuning"), run.config.get("stages", ()), strict=False))
-    sections = {"model": run.config["model"]["options"], "data": run.config.get("data") or {}, **stages}
+    sections = {"model": run.config["model"].get("options", {}), "data": run.config.get("data") or {}, **stages}
     return {
         f"{section}.{key}": value
         for section, settings in sections.items()
