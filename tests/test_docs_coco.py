@@ -44,7 +44,7 @@ WORDS = [text.split() for text in ("dog cat man woman bus", "runs sits stands wa
 # What the test appends to the guide's commands, after their own options: small models, few steps, two rows of a table.
 SMALL = {"dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8, "geometry_dim": 4}
 SHORT = ["training.epochs=1", "training.batch_size=10", "training.eval_beam_size=1"]
-SHORT += [option.replace("--training", "--fine-tuning") for option in SHORT]
+SHORT += [option.replace("training", "fine_tuning", 1) for option in SHORT]
 
 
 def regions(image: int, count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -183,7 +183,7 @@ def small(command: list[str], sized) -> list[str]:
     name = command[1] if command[0] == "train" else next(row.recipe for row in get_table(command[1]).rows if row.recipe)
     sizes = sized(get_recipe(name).model, **SMALL)
     rows = ["--rows", "none", "query"] if command[0] == "table" else []
-    return [f"--model.{field.replace('_', '-')}={value}" for field, value in sizes.items()] + SHORT + rows
+    return [f"model.{field}={value}" for field, value in sizes.items()] + SHORT + rows
 
 
 def execute(words: list[str], sized, run_command, monkeypatch) -> str:
