@@ -40,7 +40,7 @@ class CheckpointError(LegendaError):
     """A run folder, a checkpoint or released weights are missing, damaged or do not fit the model."""
 
 
-_OF_TRANSFORMERS = {
+OF_TRANSFORMERS = {
     "num_beams": "beam_size",
     "max_new_tokens": "max_length",
     "num_return_sequences": "num_captions",
@@ -60,8 +60,8 @@ def first_line(error: Exception) -> str:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return the end of a sentence that suggests the closest known word, or lists them, the first ten of very many."""
-    if word in _OF_TRANSFORMERS:
-        return f"did you mean {_OF_TRANSFORMERS[word]}?"
+    if word in OF_TRANSFORMERS:
+        return f"did you mean {OF_TRANSFORMERS[word]}?"
     known = sorted(known)
     close = difflib.get_close_matches(word, known, n=1)
     if len(known) > _MOST_LISTED:

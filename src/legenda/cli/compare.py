@@ -52,7 +52,8 @@ def run(arguments: Sequence[str]) -> None:
     seeds = [bool(find_seeds(path)) for path in (options.first, options.second)]
     if any(seeds):
         if not all(seeds):
-            raise ConfigError("only one of the two is a folder of seeds; compare two of them, or two runs")
+            folder = options.first if seeds[0] else options.second
+            raise ConfigError(f"only {folder} holds several seeds; name one of its runs, such as {folder / 'seed0'}")
         if options.references is not None:
             raise ConfigError("--references is for single runs and files; leave it out for folders of seeds")
         print_report(compare_seeds(options.first, options.second, split=options.split), options.out)

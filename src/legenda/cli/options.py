@@ -13,6 +13,7 @@ import tyro
 from pydantic import BaseModel
 
 from legenda.compute import ComputeOptions
+from legenda.errors import OF_TRANSFORMERS, ConfigError
 from legenda.io import check_output
 from legenda.run_folder import CONFIG, RUN_FILES, evaluation_file
 from legenda.terminal import unguarded
@@ -26,6 +27,11 @@ def parse(options: type[T], arguments: Sequence[str], command: str) -> T:
     tyro prints the help, which exits with code 0, and mistakes, which exit with code 2. Raise ConfigError for a value
     out of bounds and for a device that this machine does not have.
     """
+    for argument in arguments:
+        name = argument.removeprefix("--").partition("=")[0].replace("-", "_")
+        if argument.startswith("--") and name in OF_TRANSFORMERS:
+            ours = OF_TRANSFORMERS[name].replace("_", "-")
+            raise ConfigError(f"there is no option {argument}; did you mean --{ours}?")
     with redirect_stdout(unguarded(sys.stdout)):  # tyro colors the help by ANSI sequences
         values = tyro.cli(options, args=list(arguments), prog=f"legenda {command}")
     check_out(values, command)

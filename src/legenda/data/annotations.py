@@ -277,9 +277,10 @@ def _rows(path: Path, kind: str) -> Iterator[tuple[str, str, str, str]]:
                 yield f"line {number}", *_row(path, f"line {number}", entry)
         return
     heading = text.partition("\n")[0]
-    bars = "|" in heading and "," not in heading
-    quoting = csv.QUOTE_NONE if kind == ".tsv" or bars else csv.QUOTE_MINIMAL
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter="|" if bars else _TABLES[kind], quoting=quoting)
+    other = next((mark for mark in "|;" if mark in heading and "," not in heading), None)  # Flickr30k, spreadsheets
+    quoting = csv.QUOTE_NONE if kind == ".tsv" or other == "|" else csv.QUOTE_MINIMAL
+    delimiter = _TABLES[kind] if kind == ".tsv" or other is None else other
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting)
     for number, entry in enumerate(verified(lambda: list(reader), path, "check its quotation marks"), start=1):
         row = {(name or "").strip().lower(): value for name, value in entry.items() if isinstance(name, str)}
         where = f"row {number}"

@@ -11,6 +11,7 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
+from zlib import crc32
 
 import numpy as np
 
@@ -202,8 +203,7 @@ _VALIDATION, _ENOUGH = 5, 200
 class CaptionedData(Config):
     """Captioned images, and how their captions become tokens; subclasses know where captions and regions are.
 
-    Where there is no split val, every fifth training image belongs to it, of more than 1,000 about 200, and of less
-    than five the last one.
+    Where there is no split val, about a fifth of the training images belongs to it, of more than 1,000 about 200.
     """
 
     min_count: int = 5
@@ -228,13 +228,18 @@ class CaptionedData(Config):
         raise NotImplementedError
 
     def split_images(self) -> list[CaptionedImage]:
-        """Return all images, with some of train in the split val where there is none."""
+        """Return all images, with some of train in the split val where there is none.
+
+        The checksum of its id chooses an image, so that it keeps its split where images are added or reordered.
+        """
         images = self.read_images()
         if any(image.split == "val" for image in images):
             return images
-        train = [image.id for image in images if image.split == "train"]
-        stride = max(_VALIDATION, len(train) // _ENOUGH)
-        chosen = set(train[stride - 1 :: stride] or train[1:][-1:])
+        order = {image.id: crc32(image.id.encode(errors="surrogatepass")) for image in images if image.split == "train"}
+        share = max(_VALIDATION, len(order) / _ENOUGH)
+        chosen = {image for image, checksum in order.items() if checksum < 2**32 / share}
+        if not chosen and len(order) > 1:
+            chosen = {min(order, key=order.__getitem__)}
         return [replace(image, split="val") if image.id in chosen else image for image in images]
 
     def open_regions(self, *, train: bool = False) -> RegionSource:
@@ -253,6 +258,7 @@ class CaptionedData(Config):
         if self._lacks_tokens(images):
             progress(f"{self.source} lacks tokens; captions are split into runs of word characters instead")
         train, validation = (self._part(images, regions, name) for name in ("train", "val"))
+        progress(f"{len(train)} images to train on and {len(validation)} to validate")
         counts = Counter(train.tokenized.counts())
         counted = {"train": [], "train_val": ["val"], "all": {image.split for image in images} - {"train"}}
         others = [image for image in images if image.split in counted[self.vocabulary]]

@@ -338,8 +338,9 @@ def _match(
     if missing := [image for image in references if image not in predictions]:
         if not options.only_predicted:
             raise DataError(
-                f"{path} lacks {len(missing)} of the {len(references)} images with references, such as {missing[0]}; "
-                "predict them, name a --split, or add --only-predicted"
+                f"{path} lacks {len(missing)} of the {len(references)} images with references, such as {missing[0]}, "
+                f"and has captions of {next(iter(predictions), 'none')} and others; predict "
+                "them, name a --split, or add --only-predicted"
             )
         if len(missing) == len(references):
             raise DataError(f"{path} has no image in common with the references; check which files belong together")

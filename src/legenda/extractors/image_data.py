@@ -19,6 +19,7 @@ from legenda.data.annotations import CaptionedImage
 from legenda.data.captions import CaptionDataset, CaptionedData, KarpathyData, RegionSource, StoredRegions
 from legenda.data.features import open_features
 from legenda.data.features.base import FeatureStore
+from legenda.errors import DataError
 from legenda.extractors.base import Extractor, load_extractor, run_extractor
 from legenda.extractors.images import read_image
 from legenda.jobs.work import extract_missing
@@ -143,6 +144,13 @@ class ImageData(BackboneData, KarpathyData):
     def extract(self) -> None:
         """Extract the features of the images that the store lacks; a stopped call is continued."""
         paths = [*map(self._path, self.read_images())]
+        absent = [path.name for path in paths if not path.is_file()]
+        if absent:
+            raise DataError(
+                f"{len(absent)} of {len(paths)} images of {self.annotations} are not in "
+                f"{self.images or self.annotations.parent}, such as {', '.join(absent[:5])}; name their folder with "
+                "data.images=FOLDER, or take them out of the annotations"
+            )
         extract_missing(paths, partial(load_extractor, self.backbone), self.feature_path)
 
     def open_store(self) -> FeatureStore:

@@ -225,8 +225,9 @@ def extract_missing(images: Sequence[Path], load: Callable[[], Extractor], out: 
         write_store(out, chain(old.images(), open_features(added).images()), extractor=old.extractor)
         added.unlink()
     if report.skipped:
+        names = ", ".join(Path(name).name for name, _ in report.skipped[:5])
         reason = report.skipped[0][1]
-        raise DataError(f"{len(report.skipped)} images of the captions have no features, such as: {reason}")
+        raise DataError(f"{len(report.skipped)} images of the captions have no features, such as {names}: {reason}")
 
 
 def extract_file(
@@ -259,7 +260,7 @@ def extract_file(
             lines = chain.from_iterable(map(job.lines, range(job.shards)))
             skipped = tuple((line["image"], line["error"]) for line in lines if "error" in line)
             if stats.failed == stats.images:
-                raise DataError(f"{out} is not written: no image of {stats.images} has features; {skipped[0][1]}")
+                raise DataError(f"no image of {stats.images} has features: {skipped[0][1]}")
             write_store(out, _stored(job), extractor=identity)
         except LegendaError:
             if not list(folder.glob("*.safetensors")):

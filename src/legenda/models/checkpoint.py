@@ -11,6 +11,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from pickle import UnpicklingError
 from types import ModuleType
@@ -345,7 +346,13 @@ def find_model(name: str | Path) -> Path:
     if seeds := find_seeds(path):
         raise CheckpointError(f"{path} holds runs of {len(seeds)} seeds; name one of them, such as {seeds[0]}")
     if not path.is_dir():
-        raise CheckpointError(f"{path} is not a folder with a model; train one with `legenda train` or check the path")
+        hint = f"did you mean {PACKAGED}?" if get_close_matches(str(name), [PACKAGED]) else "check the path"
+        raise CheckpointError(f"{path} is not a folder with a model; train one with `legenda train`, or {hint}")
+    runs = sorted(path.glob(f"*/{CONFIG}"))
+    if runs and not (path / WEIGHTS).exists():
+        raise CheckpointError(
+            f"{path} holds no model but folders of models; name one of them, such as {runs[0].parent}"
+        )
     return path
 
 

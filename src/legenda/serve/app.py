@@ -47,6 +47,7 @@ class Settings(BaseModel):
     model: str = Field("", description="the name of a model, by default the first")
     num_captions: int = Field(1, ge=1, le=10, description="number of captions; in beam search at most the beam size")
     beam_size: int | None = Field(None, ge=1, le=20, description="number of beams")
+    max_length: int | None = Field(None, ge=1, le=100, description="most tokens of a caption, its end included")
     temperature: float | None = Field(None, ge=0, le=5, description="0 for beam search; above 0, captions are sampled")
     seed: int | None = Field(None, ge=0, le=2**31, description="seed of the sampling; equal seeds give equal captions")
 
@@ -54,7 +55,7 @@ class Settings(BaseModel):
     @classmethod
     def _refuse_unknown(cls, fields: dict[str, Any]) -> dict[str, Any]:
         for name in fields.keys() - cls.model_fields.keys():
-            raise ConfigError(f"there is no field {name!r}; {did_you_mean(name, cls.model_fields)}")
+            raise ConfigError(f"there is no field {name[:40]!r}; {did_you_mean(name, cls.model_fields)}")
         return fields
 
     def request(self, models: Mapping[str, Any], search: SearchOptions) -> Request:
@@ -62,7 +63,12 @@ class Settings(BaseModel):
         model = self.model or next(iter(models))
         if model not in models:
             raise ConfigError(f"there is no model {model!r}; {did_you_mean(model, list(models))}")
-        given = {"beam_size": self.beam_size, "temperature": self.temperature or None, "seed": self.seed}
+        given = {
+            "beam_size": self.beam_size,
+            "max_length": self.max_length,
+            "temperature": self.temperature or None,
+            "seed": self.seed,
+        }
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if self.temperature is not None and (self.temperature > 0) != search.do_sample:
             search = SearchOptions(  # the others are either of sampling or of beam search

@@ -11,6 +11,13 @@
   const history = [];
   const state = { images: [], head: null, request: 0 }; // of several requests, the latest is shown
 
+  const TILE = "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 4 3'><path fill='gray' d='M0 0h4v3H0z'/></svg>";
+  document.addEventListener("error", ({ target }) => { // images that the server reads and the browser does not (HEIC)
+    if (target instanceof HTMLImageElement && target.src.startsWith("blob:")) {
+      target.src = `data:image/svg+xml,${encodeURIComponent(TILE)}`;
+    }
+  }, true);
+
   function colorOf(name) {
     return `var(--model-${models.findIndex((model) => model.name === name) % COLORS})`;
   }
