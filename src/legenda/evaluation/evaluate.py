@@ -197,12 +197,12 @@ class RowRun:
 
 
 def init_table_dir(folder: Path, settings: Mapping[str, object]) -> None:
-    """Create the folder of tables, or check that it holds tables with these settings."""
+    """Create the folder of tables, or check that it holds tables with these settings, or runs, RECIPE/seed0, alone."""
     path = folder / SETTINGS
     if path.exists():
         if read_json(path, "delete the folder to start again") != settings:
             raise ConfigError(f"{folder} holds tables with other settings; name another folder with --out")
-    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    elif folder.exists() and not (folder.is_dir() and all((run / "seed0").is_dir() for run in folder.iterdir())):
         raise ConfigError(f"{folder} is not empty and holds no tables; name another folder with --out")
     else:
         write_json(path, settings)
