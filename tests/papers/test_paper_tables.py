@@ -97,4 +97,4 @@ def test_the_numbers_stand_in_the_papers_text_in_one_line_and_in_this_order(shar
 
 
 def _plain(text: str) -> str:
-    return re.sub(r"</?b>|\*\*", "", text).replace("–", "-")
+    return re.sub(r"(\.\d)0(?=M?\s)", r"\1", re.sub(r"</?b>|\*\*", "", text).replace("–", "-"))
