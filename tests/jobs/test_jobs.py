@@ -106,8 +106,9 @@ def test_each_image_is_in_one_shard_with_its_features_or_its_error(images, tmp_p
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.integers(1, 12), max_size=7))
+@given(st.lists(st.integers(1, 12), max_size=5))
 def test_a_job_that_is_killed_at_any_call_equals_an_uninterrupted_one(images, expected, tmp_path_factory, kills):
+    """Six kills at one image, two in each of the ways to process it, would count it as deadly."""
     out = tmp_path_factory.mktemp("out")
     for kill in kills:
         try:
