@@ -374,10 +374,20 @@ def experiment_runs(experiment: Experiment, out: Path, seeds: Iterable[int]) -> 
     for seed in seeds:
         for condition in experiment.conditions.values():
             recipe = condition_recipe(condition)
-            settings = {key: value for key, value in recipe.to_dict().items() if key != "summary"}
-            folder = out / f"{condition.recipe}-{_digest(settings)[:8]}" / f"seed{seed}"
+            folder = out / f"{condition.recipe}-{digest_of(recipe)[:8]}" / f"seed{seed}"
             run = RowRun(condition.key, recipe.name, recipe.task, (folder,), {"test": ""}, BEAM_SIZE, "fast")
             yield ConditionRun(condition, seed, with_seed(recipe, seed, out), count_steps(recipe), run)
+
+
+def digest_of(recipe: Recipe) -> str:
+    """Return the digest of all that a recipe sets to other values than the defaults.
+
+    So an option that the package gains leaves finished runs valid.
+    """
+    stages = [stage.model_dump(mode="json", exclude_defaults=True) for stage in recipe.stages]
+    data = {"kind": recipe.data.kind, **recipe.data.model_dump(mode="json", exclude_defaults=True)}
+    model = {"name": recipe.model, **recipe.to_dict()["model"]}
+    return _digest({"name": recipe.name, "model": model, "data": data, "stages": stages})
 
 
 def with_seed(recipe: Recipe, seed: int, out: Path) -> Recipe:
