@@ -35,8 +35,8 @@ COMMANDS = [
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 
-TRAIN, VAL, TEST = range(9, 29), range(42, 52), range(1, 4)
-"""The images of train2014, val2014 and test2014."""
+TRAIN, VAL, TEST, TEST_2015 = range(9, 29), range(42, 52), range(1, 4), range(1, 7)
+"""The images of train2014, val2014, test2014, and test2015, which has those of test2014 too."""
 SPLITS = {42: "restval", 43: "restval", **dict.fromkeys(range(44, 48), "val"), **dict.fromkeys(range(48, 52), "test")}
 WIDTH, HEIGHT = 64, 48
 WORDS = [text.split() for text in ("dog cat man woman bus", "runs sits stands waits", "street beach room field")]
@@ -120,6 +120,9 @@ def write_captions(folder: Path) -> None:
                 }
             )
     write_zip(folder / "annotations_trainval2014.zip", annotations)
+    images_of_test = [{"id": image, "file_name": f"COCO_test2014_{image:012d}.jpg"} for image in TEST]
+    listed = json.dumps({"info": {}, "images": images_of_test, "licenses": [], "categories": []})
+    write_zip(folder / "image_info_test2014.zip", {"annotations/image_info_test2014.json": listed})
     karpathy = {"coco": entries, "flickr8k": [], "flickr30k": []}
     described = {f"dataset_{name}.json": json.dumps({"images": part}) for name, part in karpathy.items()}
     write_zip(folder / "caption_datasets.zip", described)
@@ -154,9 +157,10 @@ def write_features(folder: Path) -> None:
             detections[f"{image}_features"], detections[f"{image}_boxes"] = features, boxes
             detections[f"{image}_cls_prob"] = np.full((len(boxes), 1601), 1 / 1601, np.float32)
             grids[f"{image}_features"] = regions(image, 49)[0]
-            part = folder / "X-101-features" / f"{'train' if image in TRAIN else 'val'}2014"
-            part.mkdir(parents=True, exist_ok=True)
-            torch.save(torch.rand(1, 2048, 8, 10), part / f"{image}.pth")
+    for part, images in (("train2014", TRAIN), ("val2014", VAL), ("test2015", TEST_2015)):
+        (folder / "X-101-features" / part).mkdir(parents=True)
+        for image in images:
+            torch.save(torch.rand(1, 2048, 8, 10), folder / "X-101-features" / part / f"{image}.pth")
 
 
 @pytest.fixture
@@ -226,19 +230,23 @@ def test_all_commands_of_the_guide_run_in_order(sized, run_command, monkeypatch)
 
     images = {"convert": f"{len(TRAIN) + len(VAL)} images", "extract": f"{len(TRAIN) + len(VAL)} images"}
     for words, out in printed:
-        expected = "3 images" if "test2014.safetensors" in words else images.get(words[1], "")
+        is_of_test = any(word.startswith("test2014") for word in words)
+        expected = f"{len(TEST)} images" if is_of_test and words[1] == "convert" else images.get(words[1], "")
         assert expected in out, (words, out)
-    evaluated = {Path(words[2]) for words, _ in printed if words[1] == "evaluate"}
-    assert {Path("runs") / name for name in ("ngsan", "aoanet", "xlan", "xtransformer", "mdsan")} <= evaluated
-    for run in evaluated:
-        ending = "_ensemble" if run.name == "seed0" else ""
+    evaluations = [words[2:] for words, _ in printed if words[1] == "evaluate" and "--split" in words]
+    for arguments in evaluations:
+        runs = [word for word in arguments if word.startswith("runs/")]
+        ending = "_stage1" if "--stage" in arguments else "_ensemble" if len(runs) > 1 else ""
+        run = Path(runs[0])
         scores = json.loads((run / f"evaluation_test{ending}.json").read_text())["scores"]
-        assert set(scores) > {"BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE"}
+        assert set(scores) >= {"BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE"}
         assert scores["METEOR"] is not None
         assert (scores["SPICE"] is not None) == has_jars
-    parts = {path.name.split("_")[1]: json.loads(path.read_text()) for path in Path("results").iterdir()}
-    numbers = {part: {entry["image_id"] for entry in entries} for part, entries in parts.items()}
-    assert numbers == {"val2014": set(VAL), "test2014": set(TEST)}
+    assert len(evaluations) == 4
+    for algorithm in ("NAME", "MDSAN"):
+        for part, numbers in (("val2014", VAL), ("test2014", TEST)):
+            entries = json.loads(Path(f"results/captions_{part}_{algorithm}_results.json").read_text())
+            assert {entry["image_id"] for entry in entries} == set(numbers)
     assert Path("runs/tables/ngsan.table4.md").read_text().count("|  | here | ") == 2
     run = Path("runs/tables/coco.ngsan/seed0")
     saved = sum(path.stat().st_size for path in run.glob("*.safetensors"))
