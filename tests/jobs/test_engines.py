@@ -87,7 +87,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.usefixtures("cluster")
-@pytest.mark.parametrize("kind", ["captions", "features"])
+@pytest.mark.parametrize("kind", [pytest.param("captions", marks=pytest.mark.slow), "features"])
 def test_the_three_engines_write_the_same_files(commands, run_command, tmp_path, kind):
     folders = {engine: tmp_path / engine for engine in ("local", "pool", "ray")}
     for engine, out in folders.items():

@@ -54,6 +54,7 @@ print(read, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_a_million_names(tmp_path):
     """Sorted, indexed and read by shard; as one list of strings they would take 95 MB."""
     command = [sys.executable, "-c", MILLION, str(tmp_path)]

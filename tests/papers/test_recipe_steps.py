@@ -14,7 +14,7 @@ from legenda.run_folder import STATE
 from legenda.training.checkpoint import read_history, read_progress
 
 RECIPES = all_recipes()
-REPRESENTATIVES = ("coco.xlan", "refcoco.mcan", "wmt14.nsa")
+REPRESENTATIVES = ("coco.xlan", "refcoco.mcan")
 """Recipes that `make test` steps, too."""
 
 WIDTHS = {"dim": 64, "word_dim": 32, "ff_dim": 64, "additive_dim": 32, "pool_dim": 32, "pooled_dim": 32}
