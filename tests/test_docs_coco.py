@@ -23,7 +23,7 @@ import legenda
 from legenda.evaluation.evaluate import IMAGE_COUNTS
 from legenda.extractors import bottom_up
 from legenda.metrics.spice import JARS_VARIABLE
-from legenda.papers import get_recipe, get_table
+from legenda.papers import all_tables, get_recipe, get_table, shared_recipe
 from test_docs import PAGES, ROOT
 
 GUIDE = PAGES["docs/guides/coco.md"]
@@ -248,9 +248,46 @@ def test_all_commands_of_the_guide_run_in_order(sized, run_command, monkeypatch)
             entries = json.loads(Path(f"results/captions_{part}_{algorithm}_results.json").read_text())
             assert {entry["image_id"] for entry in entries} == set(numbers)
     assert Path("runs/tables/ngsan.table4.md").read_text().count("|  | here | ") == 2
+
+    work: dict[str, list[list[str]]] = {}
+    monkeypatch.setattr("legenda.cli.table.run_parallel", lambda jobs, _: work.update(jobs) or {})
+    changes = small(["train", "coco.aoanet"], sized)
+    Path("runs/tables/table.json").write_text(json.dumps({"scenes": False, "options": changes}))
+    assert run_command("table", "aoanet.table1_ensembles", *changes, "--rows", "aoanet_x4")[0] == 0
+    ((name, commands),) = work.items()
+    assert (name, [command[0] for command in commands]) == ("coco.aoanet/ensemble4", ["evaluate"])
+
     run = Path("runs/tables/coco.ngsan/seed0")
     saved = sum(path.stat().st_size for path in run.glob("*.safetensors"))
     assert saved == pytest.approx(20 * sum(p.numel() for p in legenda.load(run).parameters()), rel=0.5)
+
+
+def test_tables_use_the_runs_of_the_guide_and_ensembles_those_of_single_models():
+    trained = [words for words in COMMANDS if words[:2] == ["legenda", "train"] and "runs/tables" in " ".join(words)]
+    assert len(trained) == 6
+    for words in trained:
+        name, out = words[2], Path(words[words.index("--out") + 1])
+        assert shared_recipe(name, "all") == (name, "all")
+        assert out.relative_to("runs/tables").parts[0] == name
+    rows = [row for table in all_tables().values() for row in table.rows if row.recipe]
+    single = {row.recipe for row in rows if row.members == 1}
+    assert {row.recipe for row in rows if row.members > 1} <= single | {"coco.mdsan152"}
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_49_cells_without_boxes_train_mdsan_as_printed(tmp_path, monkeypatch, sized, run_command):
+    monkeypatch.chdir(tmp_path)
+    write_captions(tmp_path)
+    zipfile.ZipFile("caption_datasets.zip").extract("dataset_coco.json")
+    Path("grids").mkdir()
+    for image in (*TRAIN, *VAL):
+        np.savez(f"grids/{image}.npz", feat=regions(image, 49)[0])
+    code, out, _ = run_command("convert", "grids", "coco_grid.safetensors")
+    assert code == 0
+    assert "without boxes" in out
+    train = ["train", "coco.mdsan_paper", *small(["train", "coco.mdsan_paper"], sized), "--stages", "first"]
+    code, _, err = run_command(*train, "--out", "run")
+    assert code == 0, err
 
 
 PAPERS = {

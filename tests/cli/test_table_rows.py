@@ -35,6 +35,17 @@ def test_without_a_table_it_lists_them(run_command):
     assert lines[1].endswith("Which normalization of the queries (Guo et al., CVPR 2020, Table 2)")
 
 
+def test_a_run_on_other_data_is_refused(tmp_path, run_command):
+    run = tmp_path / "scenes.transformer" / "seed0"
+    run.mkdir(parents=True)
+    (run / "config.json").write_text('{"recipe": "scenes.transformer", "data": {"kind": "scenes", "seed": 7}}')
+    recipe = shared_recipe("ngsan.table2.none", "all", "scenes.")[0]
+    run.parent.rename(tmp_path / recipe)
+    code, _, err = run_command(f"table ngsan.table2 --scenes --rows none --out {tmp_path}")
+    assert code == 2
+    assert "holds a run on other data" in err
+
+
 def test_scores_of_seeds_have_mean_and_standard_deviation():
     scores = {
         "none": [{"CIDEr-D": 1.284, "BLEU-4": 0.38, "SPICE": None}, {"CIDEr-D": 1.288, "BLEU-4": 0.386}],

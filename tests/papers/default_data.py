@@ -59,7 +59,8 @@ def _write_coco(folder: Path) -> None:
         for n, split in zip(IMAGES, SPLITS, strict=True)
     ]
     _write(folder / "dataset_coco.json", {"images": entries})
-    _store(folder / "coco.safetensors", list(map(str, IMAGES)))
+    for name in ("coco", "coco_grid", "coco_grid152", "coco_resnet101"):
+        _store(folder / f"{name}.safetensors", list(map(str, IMAGES)))
     for entry in entries:
         del entry["cocoid"]
     (folder / "dataset_flickr8k.json.gz").write_bytes(gzip.compress(json.dumps({"images": entries}).encode()))

@@ -16,12 +16,13 @@ from legenda.cli.options import parse
 from legenda.config import Config, Count, PositiveInt
 from legenda.errors import ConfigError, LegendaError, did_you_mean
 from legenda.evaluation.evaluate import RowRun, init_table_dir
+from legenda.evaluation.runs import describe_data
 from legenda.io import write_text
 from legenda.papers import PaperRow, PaperTable, all_tables, get_recipe, get_table, shared_recipe
 from legenda.recipes import Recipe, changes_first, parse_changes, stage_names
 from legenda.registry import plugin_options
 from legenda.report.tables import markdown, score_table, terminal_table, write_score_page
-from legenda.run_folder import STAGE_WEIGHTS
+from legenda.run_folder import CONFIG, STAGE_WEIGHTS, read_config
 from legenda.tasks.base import TASKS
 from legenda.terminal import create_console, progress_bar
 from legenda.training.launch import estimate_seconds
@@ -181,6 +182,8 @@ def make_jobs(table: PaperTable, options: TableOptions, out: Path) -> tuple[list
         split = splits or {table.split or options.split: ""}
         metrics = "fast" if options.scenes else "auto"
         single = RowRun(key, name, recipe.task, (), split, options.beam_size, metrics, stage, submission)
+        for folder in folders:
+            _check_data(folder, recipe)
         for seed in range(max(options.seeds, row.members)):
             seeds = tuple(f"{stage}.seed={seed}" for stage in stage_names(recipe) if several)
             given = (*options.changes, *seeds, *(("--stages", "first") if stages == "first" else ()))
@@ -205,6 +208,14 @@ def check_recipe(name: str, key: str, changes: Sequence[str]) -> Recipe:
             scenes = ", or train on the embedded scenes with --scenes" if recipe.task == "captioning" else ""
             raise ConfigError(f"{value} does not exist; name the data with {options}{scenes}")
     return recipe
+
+
+def _check_data(folder: Path, recipe: Recipe) -> None:
+    """Raise ConfigError where the folder holds a run on other data than those of the recipe."""
+    if (folder / CONFIG).exists():
+        stored, own = read_config(folder, "delete the folder to train the row again").get("data"), recipe.data
+        if stored != describe_data(own, folder):
+            raise ConfigError(f"{folder} holds a run on other data than {own!r}; name another folder with --out")
 
 
 def _check_test_features(table: PaperTable, path: Path | None) -> None:
