@@ -30,6 +30,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import learned_boxes  # noqa: F401, registers the model
 import torch
 from pydantic import Field, model_validator
 
@@ -432,4 +433,4 @@ TRAINING_IMAGES = {"coco_boxes": 48_000}
 
 def steps_of(stage: TrainingConfig, size: int) -> int:
     """Return the steps of a stage on `size` training examples."""
-    return stage.epochs * -(-size // stage.batch_size)
+    return stage.epochs * (stage.steps_per_epoch or -(-size // stage.batch_size))

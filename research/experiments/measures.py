@@ -20,16 +20,22 @@ from torch import Tensor
 from legenda.compute import SearchOptions
 from legenda.evaluation.evaluate import evaluation_path
 from legenda.evaluation.runs import load_captioner_run
-from legenda.io import get_field, read_json
+from legenda.io import get_field, read_json, write_json
 from legenda.metrics.diversity import measure_diversity
+from legenda.metrics.spice import JARS_VARIABLE, spice
 from legenda.models.checkpoint import load_any
 from legenda.tasks.base import Objective
 from legenda.tasks.captioning import Captioning, generate_captions
+from legenda.text import ptb_tokenize
 from legenda.training.checkpoint import read_history
 
 HINT = "run research/experiments/run.py NAME to write it again"
 SECONDS = "seconds.json"
 """The processor time of a run, in its folder."""
+KEPT = "functions.json"
+"""The numbers of FUNCTIONS, in a run's folder; delete it after a change of them."""
+NUM_SPICE = 1000
+"""Of `spice_score`: the first test images."""
 NUM_IMAGES, NUM_SAMPLES = 100, 5
 """Of `sample_diversity`."""
 NUM_BATCHES, BATCH_SIZE = 60, 32
@@ -82,13 +88,22 @@ def _parameters(run: ConditionRun) -> int:
 
 def _value(metric: Metric, run: ConditionRun, scores: Mapping[str, float | None]) -> float | None:
     if metric.function is not None:
-        value = FUNCTIONS[metric.function](run)
+        value = _computed(metric.function, run)
     elif metric.reaches is not None:
         value = steps_to_reach(read_history(run.folder), metric.name, metric.reaches)
     else:
         where = f"the test scores in {run.folder}"
         value = get_field(scores, metric.name, int | float | None, where, "delete the folder to train it again")
     return None if value is None or not math.isfinite(value) else round(value, 5)
+
+
+def _computed(function: str, run: ConditionRun) -> float | None:
+    """Return the number of a function, kept in the run's folder, since experiments collect all runs after each seed."""
+    path = run.folder / KEPT
+    kept: dict[str, float] = read_json(path) if path.exists() else {}
+    if function not in kept and (value := FUNCTIONS[function](run)) is not None:
+        write_json(path, kept := {**kept, function: value})
+    return kept.get(function)
 
 
 def steps_to_reach(history: Iterable[Mapping[str, Any]], score: str, threshold: float) -> int | None:
@@ -189,6 +204,19 @@ def relation_f1(run: ConditionRun) -> float:
     return coco_boxes.relation_f1(captions, dict(zip(split.ids, split.references, strict=True)))
 
 
+def spice_score(run: ConditionRun) -> float | None:
+    """Return SPICE of the captions of the first NUM_SPICE test images; None without the jars (LEGENDA_SPICE_JARS)."""
+    if JARS_VARIABLE not in os.environ:
+        return None
+    captions = read_json(evaluation_path(run.folder, "test"), HINT)["captions"]
+    split = run.recipe.data.split("test")
+    references = dict(zip(split.ids, split.references, strict=True))
+    images = list(captions)[:NUM_SPICE]
+    words = [" ".join(ptb_tokenize(captions[image])) for image in images]
+    groups = [[" ".join(ptb_tokenize(text)) for text in references[image]] for image in images]
+    return spice(words, groups, cache=run.folder.parents[1] / "spice").corpus
+
+
 FUNCTIONS: Mapping[str, Callable[[ConditionRun], float | None]] = {
     "mean_length": mean_length,
     "distinct_captions": distinct_captions,
@@ -196,5 +224,6 @@ FUNCTIONS: Mapping[str, Callable[[ConditionRun], float | None]] = {
     "gradient_noise": gradient_noise,
     "hallucination": hallucination,
     "relation_f1": relation_f1,
+    "spice": spice_score,
 }
 """Functions from a run to a number, by name."""
