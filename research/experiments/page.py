@@ -28,7 +28,6 @@ _STYLE = (
     ".open{stroke:#77aadd}.bound{fill:#333}.back{fill:#111}}</style>"
 )
 WAITING: Mapping[str, tuple[str, str]] = {
-    "relations": ("Relations of boxes need relative geometry (NG-SAN, MD-SAN)", "confirmed"),
     "questions": ("Questions with geometry among the regions (NG-SAN)", "confirmed"),
 }
 """Experiments that are planned and have no design yet, with their verdicts by an earlier rule; Holm counts them."""
