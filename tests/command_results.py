@@ -1,6 +1,15 @@
-"""What commands leave behind: their error messages and their files."""
+"""Small runs of commands, and what commands leave behind: their error messages, files and reports."""
 
+import json
+import re
 from pathlib import Path
+
+from legenda.cli.main import main
+
+TINY = "model.dim=8 model.num_heads=2 model.num_layers=1 model.ff_dim=8 model.geometry_dim=4"
+SHORT = "training.epochs=1 training.batch_size=4 training.captions_per_image=2 training.eval_beam_size=1"
+SCENES = "data.train=12 data.validation=3 data.test=4"
+"""Options of `train` for a model of scenes within a second."""
 
 
 def error_of(result: tuple[int, str, str]) -> str:
@@ -15,3 +24,11 @@ def error_of(result: tuple[int, str, str]) -> str:
 
 def everything_in(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def report_data(*arguments: object) -> dict:
+    """Call `legenda report` and return the data in the page that it writes; the last argument is the page."""
+    main(["report", *map(str, arguments[:-1]), "--out", str(arguments[-1])])
+    match = re.search(r'id="page-data">(.*?)</script>', Path(str(arguments[-1])).read_text("utf-8"), re.DOTALL)
+    assert match
+    return json.loads(match[1])

@@ -11,13 +11,14 @@ import pytest
 import torch
 from PIL import Image
 
-import legenda
+from command_results import SCENES, SHORT, TINY
 from legenda.cli.main import main
 from legenda.data.captions import KarpathyData, ScenesData
 from legenda.evaluation.runs import describe_data, load_captioner_run
 from legenda.extractors import load_extractor
 from legenda.jobs import extract_store
 from legenda.recipes import Data
+from legenda.tasks.base import TASKS
 
 if TYPE_CHECKING:
     from legenda.pipeline import Pipeline
@@ -47,20 +48,37 @@ def run_command(capsys) -> Callable[..., tuple[int, str, str]]:
 @pytest.fixture(scope="session")
 def make_run(tmp_path_factory, sized) -> Callable[..., Path]:
     """A run folder with a model of random weights, small, but with a long way to its end."""
+    sizes = {"dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8, "geometry_dim": 4}
+    sizes |= {"pool_dim": 8, "pooled_dim": 8, "word_dim": 8}
 
-    def make(name: str, data: Data, folder: str = "", options: dict | None = None, **sections: object) -> Path:
+    def make(
+        name: str,
+        data: Data,
+        folder: str = "",
+        options: dict | None = None,
+        *,
+        task: str = "captioning",
+        seed: int | None = None,
+        **sections: object,
+    ) -> Path:
         opened = data.open(lambda _: None)
-        torch.manual_seed(len(name))
-        small = sized(name, dim=8, num_heads=2, num_layers=1, ff_dim=8, geometry_dim=4, dropout=0.0)
-        model = legenda.create_model(
-            name, vocab_size=len(opened.vocabulary), feature_dim=opened.feature_dim, **small | (options or {})
-        ).eval()
-        model.vocabulary = opened.vocabulary
+        torch.manual_seed(len(name) if seed is None else seed)
+        small = sized(name, **sizes, dropout=0.0)
+        model = TASKS.get(task)(opened).create(name, small | (options or {})).eval()
         path = tmp_path_factory.mktemp("runs") / (folder or name)
-        described = {"recipe": f"scenes.{name}", "data": describe_data(data, path), "extractor": opened.train.extractor}
-        return model.save(path, **(described | sections))
+        extractor = getattr(opened.train, "extractor", None)
+        described = {"recipe": f"scenes.{name}", "data": describe_data(data, path), "extractor": extractor}
+        return model.save(path, **(described | {"task": task} | sections))
 
     return make
+
+
+@pytest.fixture(scope="session")
+def scenes_run(tmp_path_factory) -> Path:
+    """A model of scenes, trained for one epoch."""
+    folder = tmp_path_factory.mktemp("scenes") / "run"
+    main(f"train scenes.ngsan --out {folder} {TINY} {SHORT} {SCENES}".split())
+    return folder
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from command_results import error_of, everything_in
+from command_results import SHORT, TINY, error_of, everything_in
 from legenda.cli.main import main
 from legenda.data.features import PackedFeatureStore, write_store
 from legenda.data.features.base import extractor_name
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TINY = "model.dim=8 model.num_heads=2 model.num_layers=1 model.ff_dim=8 model.geometry_dim=4"
-SHORT = "training.epochs=1 training.batch_size=4 training.captions_per_image=2 training.eval_beam_size=1"
 EXTRACTOR = '''
 import numpy as np
 
@@ -33,21 +31,10 @@ def extract(pictures):
             case (1, 1, 1):
                 features[0, 0] = np.nan
             case (2, 2, 2):
-                features = features[:, :3]
-            case (3, 3, 3):
-                boxes = None
-            case (4, 4, 4):
-                features, boxes = features[:0], boxes[:0]
-            case (6, 6, 6):
-                boxes = boxes * 640
-            case (7, 7, 7):
-                boxes = boxes[:, [2, 3, 0, 1]]
-            case (5, 5, 5):
                 raise RuntimeError("out of memory")
         given.append((features, boxes))
     return given
 '''
-NAN, NARROW, BOXLESS, EMPTY, FAILS, PIXELS, REVERSED = range(1, 8)
 
 
 @pytest.fixture(scope="module")
@@ -71,12 +58,6 @@ def photographs(tmp_path_factory) -> Path:
 def data_options(folder: Path, features: str = "features.safetensors") -> str:
     annotations = folder / "dataset.json"
     return f"data.annotations={annotations} data.features={folder / features} data.min_count=1"
-
-
-def faulty_image(folder: Path, shade: int) -> Path:
-    path = folder / f"faulty{shade}.png"
-    Image.new("RGB", (6, 6), (shade, shade, shade)).save(path)
-    return path
 
 
 def test_images_are_captioned_with_a_user_defined_extractor(photographs, run_command):
@@ -109,37 +90,18 @@ def test_captioning_needs_the_extractor_of_the_run(photographs, run_command, tmp
     assert "has the version '2', not ''; the results may be meaningless" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("shade", "message"),
-    [
-        (NAN, "NaN"),
-        (EMPTY, "at least one region"),
-        (FAILS, "out of memory"),
-        (PIXELS, "which leaves 0..1"),
-        (REVERSED, "which is empty"),
-    ],
-)
+@pytest.mark.parametrize(("shade", "message"), [(1, "NaN"), (2, "out of memory")])
 def test_an_image_with_invalid_features_is_named_and_left_out(photographs, run_command, tmp_path, shade, message):
-    faulty_image(tmp_path, shade)
+    Image.new("RGB", (6, 6), (shade, shade, shade)).save(tmp_path / "faulty.png")
     shutil.copy(photographs / "pictures" / "0.png", tmp_path / "a.png")
     out = tmp_path / "f.safetensors"
     code, _, err = run_command(f"extract {tmp_path} --extractor {photographs / 'mine.py'} --out {out}")
     skipped, sentence = err.splitlines()
     assert code == 2
     assert message in skipped
-    assert f"faulty{shade}" in skipped
+    assert "faulty" in skipped
     assert sentence.endswith("1 of 2 images were skipped; repair or leave out those named above")
     assert PackedFeatureStore(out).ids == ("a",)
-
-
-def run_on_other_features(photographs: Path, folder: Path, features: Path) -> Path:
-    """The trained run, whose configuration now names another features file."""
-    run = folder / "run"
-    shutil.copytree(photographs / "run", run, ignore=shutil.ignore_patterns("evaluation*"))
-    config = json.loads((run / "config.json").read_text())
-    config["data"]["features"] = str(features)
-    (run / "config.json").write_text(json.dumps(config))
-    return run
 
 
 def test_evaluation_on_features_of_another_extractor_is_rejected(photographs, run_command, tmp_path):
@@ -147,7 +109,11 @@ def test_evaluation_on_features_of_another_extractor_is_rejected(photographs, ru
     write_store(
         features, [(str(n), np.ones((1, 4)), np.array([[0, 0, 1, 1]])) for n in range(8)], extractor="other-00000000"
     )
-    run = run_on_other_features(photographs, tmp_path, features)
+    run = tmp_path / "run"
+    shutil.copytree(photographs / "run", run, ignore=shutil.ignore_patterns("evaluation*"))
+    config = json.loads((run / "config.json").read_text())
+    config["data"]["features"] = str(features)
+    (run / "config.json").write_text(json.dumps(config))
     before = everything_in(tmp_path)
     sentence = error_of(run_command(f"evaluate {run}"))
     assert "f.safetensors was made by the extractor other-00000000" in sentence

@@ -2,12 +2,15 @@
 
 import json
 import sys
+import tomllib
 
 import pytest
 
 import legenda
+from command_results import error_of
 from legenda.cli.main import main
 from legenda.data.scenes import draw_scene, make_scene
+from legenda.training.checkpoint import read_progress
 
 pytestmark = [pytest.mark.usefixtures("one_thread", "forget_plugins")]
 
@@ -142,21 +145,18 @@ def file(tmp_path):
     return path
 
 
-def fail(line, capsys):
-    """Return the sentence with which a command line ends."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as stop:
-        main(line.split())
-    assert stop.value.code == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    return error
-
-
-def test_every_kind_from_training_to_report(file, tmp_path, forget_plugins, capsys):
+def test_every_kind_from_training_to_report(file, tmp_path, forget_plugins, run_command):
+    assert "parts of my own" in run_command(f"recipes --plugin {file}")[1]
+    printed = tomllib.loads(run_command(f"recipes mine.linear --plugin {file}")[1])
+    assert printed["fine_tuning"]["self_critical"]["rewards"]["short"] == 0.1
+    first = tmp_path / "first"
+    main(f"train mine.linear --plugin {file} --out {first} --stages first".split())
+    assert len(json.loads((first / "config.json").read_text())["stages"]) == 1
     out = tmp_path / "run"
     line = f"--plugin {file} --out {out} data.sizes.factor=2 model.decoder.name=shallow model.decoder.width=6"
-    main(f"train mine.linear {line}".split())
+    main(f"train mine.linear {line} fine_tuning.epochs=2".split())
+    progress = read_progress(out)
+    assert (progress.stage, progress.epoch, progress.step, progress.finished) == (1, 3, 6, True)
     config = json.loads((out / "config.json").read_text())
     assert config["data"] | {"seed": 0} == {
         **{"kind": "few_scenes", "train": 12, "validation": 3, "test": 3, "seed": 0},
@@ -165,7 +165,7 @@ def test_every_kind_from_training_to_report(file, tmp_path, forget_plugins, caps
     assert (config["model"]["options"]["bonus"], config["model"]["options"]["decoder"]["width"]) == (0.5, 6)
 
     forget_plugins()
-    assert "linear" in fail(f"evaluate {out}", capsys)
+    assert "linear" in error_of(run_command(f"evaluate {out}"))
     assert "mine" not in sys.modules
     with pytest.raises(legenda.CheckpointError, match="linear"):
         legenda.load(out)
@@ -175,9 +175,9 @@ def test_every_kind_from_training_to_report(file, tmp_path, forget_plugins, caps
     main(f"report {out} --plugin={file} --out {tmp_path / 'report.html'}".split())
     assert "Words of a caption." in (tmp_path / "report.html").read_text()
     draw_scene(make_scene("fresh", 1)).save(tmp_path / "scene.png")
-    capsys.readouterr()
-    main(f"caption {tmp_path / 'scene.png'} --model {out} --extractor scenes --plugin {file}".split())
-    assert "scene.png" in capsys.readouterr().out
+    code, printed, _ = run_command(f"caption {tmp_path / 'scene.png'} --model {out} --extractor scenes --plugin {file}")
+    assert code == 0
+    assert "scene.png" in printed
 
 
 def test_an_attention_in_a_model_of_the_library(file, tmp_path, forget_plugins):
@@ -199,7 +199,7 @@ OTHER = "import legenda\nlegenda.register_reward('short')(lambda images, tokens:
         (
             "train scenes.ngsan model.attention=mean",
             "",
-            "there is no attention 'mean'; choose from memory, multi_head, x_linear (",
+            "there is no attention 'mean'; choose from memory, multi_head, ",
         ),
         ("models --plugin", "", "missing value for --plugin; name a Python file"),
         ("models --plugin absent.py", "", "absent.py cannot be read (No such file or directory); name a Python file"),
@@ -210,20 +210,16 @@ OTHER = "import legenda\nlegenda.register_reward('short')(lambda images, tokens:
             OTHER,
             "reward 'short' is registered twice, by mine and by a; rename",
         ),
-        (
-            "models --plugin a.py",
-            OTHER.replace("short", "BLEU-4"),
-            "reward 'BLEU-4' belongs to the library; register yours under another name",
-        ),
+        ("models --plugin a.py", OTHER.replace("short", "BLEU-4"), "reward 'BLEU-4' belongs to the library"),
     ],
 )
 @pytest.mark.usefixtures("file")
-def test_a_mistake_is_one_sentence(line, source, message, monkeypatch, tmp_path, capsys):
+def test_a_mistake_is_one_sentence(line, source, message, monkeypatch, tmp_path, run_command):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     for name in ("a.py", "json.py", "a-b.py", "folder/mine.py"):
         (tmp_path / name).write_text(source or "")
-    assert message in fail(line, capsys)
+    assert message in error_of(run_command(line))
 
 
 @pytest.mark.slow

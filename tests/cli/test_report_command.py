@@ -1,12 +1,11 @@
 """`legenda report` on runs without training: scenes, photographs that are there or not, and models that differ."""
 
-import json
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from command_results import report_data
 from legenda.cli.main import main
 from legenda.data.captions import ScenesData
 from legenda.report.report import select_examples
@@ -21,17 +20,8 @@ def scene_runs(make_run) -> list[Path]:
     return [make_run(name, SCENES) for name in ("ngsan", "xlan")]
 
 
-def _report(*arguments: object) -> dict:
-    """The data in the page that the command writes; its last argument is the page."""
-    main(["report", *map(str, arguments[:-1]), "--out", str(arguments[-1])])
-    page = Path(str(arguments[-1])).read_text(encoding="utf-8")
-    found = re.search(r'id="page-data">(.*?)</script>', page, re.DOTALL)
-    assert found
-    return json.loads(found[1])
-
-
 def test_scenes_are_compared_with_scores_intervals_references_and_attention(scene_runs, tmp_path, capsys):
-    data = _report(*scene_runs, tmp_path / "report.html")
+    data = report_data(*scene_runs, tmp_path / "report.html")
     assert [run["name"] for run in data["runs"]] == ["ngsan", "xlan"]
     assert [column["key"] for column in data["columns"]][:2] == ["truth", "pair"]
     assert data["scoreName"] == "CIDEr-D"
@@ -64,8 +54,8 @@ def test_without_photographs_regions_are_drawn_and_the_page_says_so(make_run, no
     elsewhere = tmp_path / "elsewhere"
     noisy_photographs.folder.rename(elsewhere)
     try:
-        data = _report(run, tmp_path / "blank.html")
-        found = _report(run, "--image-folder", elsewhere, tmp_path / "found.html")
+        data = report_data(run, tmp_path / "blank.html")
+        found = report_data(run, "--image-folder", elsewhere, tmp_path / "found.html")
     finally:
         elsewhere.rename(noisy_photographs.folder)
     assert all(example["image"].startswith("data:image/png") for example in data["examples"])

@@ -1,21 +1,16 @@
 """`legenda report` on runs of tasks that are not captioning, without training: what stands on each card, and scores."""
 
 import json
-import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
+from command_results import report_data
 from legenda.cli.main import main
-from legenda.evaluation.runs import describe_data
 from legenda.extras.grounding import SceneExpressionsData
 from legenda.extras.translation import NumberWordsData
 from legenda.extras.vqa import SceneQuestionsData
-from legenda.tasks.base import TASKS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -25,34 +20,8 @@ NUMBERS = NumberWordsData(train=40, validation=3, test=6)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, sized) -> Callable[..., Path]:
-    """A run folder with a small model of random weights."""
-
-    def make(task: str, model: str, data: Any, seed: int = 0, options: dict | None = None, **config: object) -> Path:
-        opened = data.open(lambda _: None)
-        torch.manual_seed(seed)
-        sizes = {"dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8, "pool_dim": 8, "pooled_dim": 8, "word_dim": 8}
-        small = sized(model, **sizes, geometry_dim=4, dropout=0.0)
-        created = TASKS.get(task)(opened).create(model, small | (options or {})).eval()
-        extractor = getattr(opened.train, "extractor", None)
-        folder = tmp_path_factory.mktemp("runs") / f"{model}{seed}"
-        settings = {"task": task, "data": describe_data(data, folder), "extractor": extractor, **config}
-        return created.save(folder, **settings)
-
-    return make
-
-
-@pytest.fixture(scope="module")
-def question_run(made) -> Path:
-    return made("vqa", "mcan", QUESTIONS)
-
-
-def _report(*arguments: object) -> dict:
-    """The data in the page that the command writes; its last argument is the page."""
-    main(["report", *map(str, arguments[:-1]), "--out", str(arguments[-1])])
-    found = re.search(r'id="page-data">(.*?)</script>', Path(str(arguments[-1])).read_text("utf-8"), re.DOTALL)
-    assert found
-    return json.loads(found[1])
+def question_run(make_run) -> Path:
+    return make_run("mcan", QUESTIONS, task="vqa")
 
 
 def _evaluated(run: Path) -> dict:
@@ -75,9 +44,9 @@ def _expect_scores(data: dict, evaluated: dict) -> None:
         assert low <= run["scores"][key] + 1e-9 <= high + 2e-9
 
 
-def test_questions_have_peoples_answer_and_those_of_the_models(question_run, made, tmp_path, capsys):
-    other = made("vqa", "mcan", QUESTIONS, 1, {"geometry": "query"})
-    data = _report(question_run, other, "--split", "test", tmp_path / "report.html")
+def test_questions_have_peoples_answer_and_those_of_the_models(question_run, make_run, tmp_path, capsys):
+    other = make_run("mcan", QUESTIONS, "mcan1", {"geometry": "query"}, task="vqa", seed=1)
+    data = report_data(question_run, other, "--split", "test", tmp_path / "report.html")
     assert "16 questions, " in capsys.readouterr().out
     evaluated = _evaluated(question_run)
     _expect_scores(data, evaluated)
@@ -102,19 +71,19 @@ def test_questions_have_peoples_answer_and_those_of_the_models(question_run, mad
             assert len(prediction["words"]) == 1
             assert 0 <= prediction["score"] <= 1
             assert prediction["verdict"] == (prediction["words"][0] == answer)
-        assert example["captions"]["mcan0"]["words"] == [evaluated["predictions"][question.id]]
+        assert example["captions"]["mcan"]["words"] == [evaluated["predictions"][question.id]]
 
 
-def test_expressions_have_the_true_box_and_those_of_the_models(made, tmp_path):
-    run = made("grounding", "mcan_grounding", EXPRESSIONS)
-    data = _report(run, "--split", "test", "--num-images", 5, tmp_path / "report.html")
+def test_expressions_have_the_true_box_and_those_of_the_models(make_run, tmp_path):
+    run = make_run("mcan_grounding", EXPRESSIONS, task="grounding")
+    data = report_data(run, "--split", "test", "--num-images", 5, tmp_path / "report.html")
     evaluated = _evaluated(run)
     _expect_scores(data, evaluated)
     assert any(note.startswith("5 of 12 expressions are shown") for note in data["footnotes"])
     split = EXPRESSIONS.split("test")
     for example in data["examples"]:
         meant = split.expressions[split.ids.index(example["id"])]
-        prediction = example["captions"]["mcan_grounding0"]
+        prediction = example["captions"]["mcan_grounding"]
         assert example["facts"] == [["expression", " ".join(meant.tokens)]]
         np.testing.assert_allclose(np.array(example["box"]) * 320, meant.box, atol=0.1)
         predicted = np.array(evaluated["predictions"][meant.id])
@@ -123,10 +92,10 @@ def test_expressions_have_the_true_box_and_those_of_the_models(made, tmp_path):
         assert prediction["words"] == []
 
 
-def test_sentences_have_their_references_and_no_picture(made, tmp_path):
+def test_sentences_have_their_references_and_no_picture(make_run, tmp_path):
     pytest.importorskip("sacrebleu", reason="needs sacrebleu")
-    runs = [made("translation", "translator", NUMBERS, seed, {"norm": norm}) for seed, norm in ((0, "none"), (1, "in"))]
-    data = _report(*runs, "--split", "test", "--beam-size", 1, tmp_path / "report.html")
+    runs = [make_run("translator", NUMBERS, norm, {"norm": norm}, task="translation") for norm in ("none", "in")]
+    data = report_data(*runs, "--split", "test", "--beam-size", 1, tmp_path / "report.html")
     assert [column["key"] for column in data["columns"]] == ["BLEU", "chrF", "exact"]
     assert [column["percent"] for column in data["columns"]] == [False, False, True]
     assert [list(run["differences"]) for run in data["runs"]] == [[], ["exact"]]  # the others are no means

@@ -1,21 +1,23 @@
-"""`legenda table`: rows trained on a few scenes, killed, resumed, failing, and compared with the paper's scores."""
+"""`legenda table`: rows on a few scenes, called again, failing, as commands, and compared with the paper's scores."""
 
 import contextlib
 import io
 import json
+import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from legenda.cli._parallel import run_parallel
 from legenda.cli.main import main
-from legenda.papers import PaperRow, get_table
+from legenda.cli.table import process_environments
+from legenda.papers import PaperRow, all_tables, get_table, shared_recipe
+from legenda.report.tables import Measured, score_table
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -29,58 +31,59 @@ TIMEOUT = 600
 """Seconds; generous, for a busy machine."""
 
 
-@pytest.fixture(scope="module")
-def killed(tmp_path_factory) -> Path:
-    """The folder of a table that was killed after one of its two rows was evaluated."""
-    out = tmp_path_factory.mktemp("table") / "out"
-    line = f"{TABLE} {FEW} {SHORT} {ROWS} --estimate none --out {out}"
-    table = subprocess.Popen(
-        [sys.executable, "-m", "legenda", *line.split()], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    end = time.monotonic() + TIMEOUT
-    while not (out / NONE / "evaluation_test.json").exists() and time.monotonic() < end:
-        time.sleep(0.02)
-    table.send_signal(signal.SIGKILL)
-    assert table.wait() == -signal.SIGKILL
-    return out
+def run_here(jobs: dict[str, list[list[str]]], _: object) -> dict[str, str]:
+    """Run commands in this process, and give the last line of each job that fails, as `run_parallel` does."""
+    failed = {}
+    for name, commands in jobs.items():
+        with contextlib.redirect_stderr(io.StringIO()) as stderr, contextlib.redirect_stdout(io.StringIO()):
+            try:
+                for command in commands:
+                    main(command)
+            except SystemExit:
+                failed[name] = stderr.getvalue().splitlines()[-1]
+    return failed
 
 
 @pytest.fixture(autouse=True, scope="module")
-def estimated() -> Iterator[list[list[str]]]:
-    """The arguments of calls whose hours are estimated, which is left out here."""
-    calls: list[list[str]] = []
+def one_process() -> Iterator[None]:
+    """Jobs run in this process, and their hours are not estimated."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("legenda.cli.table.print_estimate_of", calls.append)
-        yield calls
+        patch.setattr("legenda.cli.table.run_parallel", run_here)
+        patch.setattr("legenda.cli.table.print_estimate_of", lambda _: None)
+        yield
+
+
+@pytest.fixture
+def work(monkeypatch) -> dict[str, list[list[str]]]:
+    """The jobs that the next command would run."""
+    work: dict[str, list[list[str]]] = {}
+    monkeypatch.setattr("legenda.cli.table.run_parallel", lambda jobs, _: work.update(jobs) or {})
+    return work
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """A table's folder after a second call with its outputs; trained: when the first row was trained."""
+    """A table's folder after a call with one row and a call with two; trained: when the first row was trained."""
 
     out: Path
     trained: float
     stdout: str
-    stderr: str
 
 
 @pytest.fixture(scope="module")
-def resumed(killed) -> Resumed:
-    """The folder of the killed table after the same command was called again."""
-    trained = (killed / NONE / "model.safetensors").stat().st_mtime
-    assert not (killed / IN / "evaluation_test.json").exists()
-    stdout, stderr = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
-        main(f"{TABLE} {FEW} {SHORT} {ROWS} --out {killed}".split())
-    return Resumed(killed, trained, stdout.getvalue(), stderr.getvalue())
+def resumed(tmp_path_factory) -> Resumed:
+    """The folder of a table that was called again after its first row was evaluated."""
+    out = tmp_path_factory.mktemp("table") / "out"
+    main(f"{TABLE} {FEW} {SHORT} {ROWS.replace(' in', '')} --out {out}".split())
+    trained = (out / NONE / "model.safetensors").stat().st_mtime
+    with contextlib.redirect_stdout(io.StringIO()) as stdout:
+        main(f"{TABLE} {FEW} {SHORT} {ROWS} --out {out}".split())
+    return Resumed(out, trained, stdout.getvalue())
 
 
-def test_a_killed_table_resumes_and_trains_no_row_twice(resumed):
-    out = resumed.out
-    assert (out / NONE / "model.safetensors").stat().st_mtime == resumed.trained
-    assert f"{NONE}  " not in resumed.stderr
-    assert f"{IN}  nsan  epoch 1" in resumed.stderr
-    assert json.loads((out / IN / "config.json").read_text())["recipe"] == "scenes.ngsan.table1.nsan_2"
+def test_a_table_that_is_called_again_trains_no_row_twice(resumed):
+    assert (resumed.out / NONE / "model.safetensors").stat().st_mtime == resumed.trained
+    assert json.loads((resumed.out / IN / "config.json").read_text())["recipe"] == "scenes.ngsan.table1.nsan_2"
 
 
 def test_it_prints_both_scores_and_that_scenes_are_not_comparable(resumed):
@@ -133,23 +136,14 @@ def test_an_error_is_one_sentence_and_nothing_is_written(tmp_path, monkeypatch, 
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {},
-        {"metrics": "auto"},
-        {"beam_size": 2},
-        {"data": {"kind": "karpathy"}},
-        {"generation_config": None},
-        {"scores": None},
-    ],
+    [{}, {"metrics": "auto"}, {"beam_size": 2}, {"data": {"kind": "karpathy"}}, {"scores": None}],
 )
-def test_an_evaluation_with_other_settings_is_repeated(resumed, run_command, monkeypatch, tmp_path, change):
+def test_an_evaluation_with_other_settings_is_repeated(resumed, run_command, work, tmp_path, change):
     """As after `legenda evaluate` with other options."""
     out = tmp_path / "out"
     shutil.copytree(resumed.out, out)
     path = out / NONE / "evaluation_test.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    work: dict[str, list[list[str]]] = {}
-    monkeypatch.setattr("legenda.cli.table.run_parallel", lambda jobs, _: work.update(jobs) or {})
     assert run_command(f"{TABLE} {FEW} {SHORT} {ROWS} --out {out}")[0] == 0
     evaluation = ["evaluate", f"{out}/{NONE}", "--split", "test", "--beam-size", "1", "--metrics", "fast"]
     assert work == ({NONE: [evaluation]} if change else {})
@@ -174,7 +168,95 @@ def test_another_table_uses_the_runs_and_ensembles_train_their_members(resumed, 
     text = (out / "both.md").read_text()
     for score in (evaluation["scores"], json.loads((out / NONE / "evaluation_test.json").read_text())["scores"]):
         assert f"| {100 * score['BLEU-4']:.1f} |" in text
-    work: dict[str, list[list[str]]] = {}
-    monkeypatch.setattr("legenda.cli.table.run_parallel", lambda jobs, _: work.update(jobs) or {})
+    monkeypatch.setattr("legenda.cli.table.run_parallel", lambda *_: pytest.fail("all rows are evaluated"))
     main(line.split())
-    assert work == {}
+
+
+def test_without_a_table_it_lists_them(run_command):
+    code, out, _ = run_command("table")
+    assert code == 0
+    lines = out.splitlines()[:-2]
+    assert [line.split()[0] for line in lines] == list(all_tables())
+    assert lines[1].endswith("Which normalization of the queries (Guo et al., CVPR 2020, Table 2)")
+
+
+def test_a_run_on_other_data_is_refused(tmp_path, run_command):
+    run = tmp_path / shared_recipe("ngsan.table2.none", "all", "scenes.")[0] / "seed0"
+    run.mkdir(parents=True)
+    (run / "config.json").write_text('{"recipe": "scenes.transformer", "data": {"kind": "scenes", "seed": 7}}')
+    code, _, err = run_command(f"table ngsan.table2 --scenes --rows none --out {tmp_path}")
+    assert code == 2
+    assert "holds a run on other data" in err
+
+
+def test_scores_of_seeds_have_mean_and_standard_deviation():
+    scores = {
+        "none": [{"CIDEr-D": 1.284, "BLEU-4": 0.38, "SPICE": None}, {"CIDEr-D": 1.288, "BLEU-4": 0.386}],
+        "in": [{"CIDEr-D": 1.3, "BLEU-4": 0.393}],
+    }
+    table = score_table(get_table("ngsan.table2"), scores, {"ln": "training failed"}, "test", 3, scenes=False)
+    assert table.metrics == ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
+    san, ln, bn, _, without = table.rows
+    assert [str(score) for score in san.here] == ["38.3 ± 0.4", "None", "None", "128.6 ± 0.3", "None"]
+    assert san.lines()[1] == ("here", ["38.3 ± 0.4", "–", "–", "128.6 ± 0.3", "–"])
+    assert without.here[3] == Measured(130.0)
+    assert (ln.here, ln.note, bn.note) == (None, "training failed", "")
+    assert any("over at most 2 seeds" in note for note in table.notes)
+    assert "not comparable" not in table.lead
+
+
+@pytest.mark.parametrize(
+    ("devices", "visible", "processes", "environments"),
+    [
+        (0, None, None, [{"OMP_NUM_THREADS": "8"}]),
+        (1, None, 3, [{"OMP_NUM_THREADS": "2"}] * 3),
+        (2, None, None, [{"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}]),
+        (2, "5,7", 3, [{"CUDA_VISIBLE_DEVICES": device} for device in ("5", "7", "5")]),
+    ],
+)
+def test_each_process_has_a_device_or_a_share_of_the_cores(monkeypatch, devices, visible, processes, environments):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: devices)
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert process_environments(processes) == environments
+
+
+def test_parallel_jobs_have_environments_and_failures_are_independent(monkeypatch, capfd):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    work = {"a": [["models"], ["wrong"]], "b": [["--version"]], "c": [["trian"]]}
+    failed = run_parallel(work, [{"OMP_NUM_THREADS": "1"}] * 2)
+    assert set(failed) == {"a", "c"}
+    assert failed["a"].startswith("legenda wrong: there is no such command")
+    assert failed["c"].startswith("legenda trian: there is no such command")
+    assert f"c  {failed['c']}" in capfd.readouterr().err
+    assert os.environ["OMP_NUM_THREADS"] == "7"
+
+
+def test_a_worker_exits_with_its_parent():
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "legenda.cli._parallel", "train", "scenes.transformer", "training.epochs=100000"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    worker.stdin.close()  # as the system does for a process that is killed
+    assert worker.wait(TIMEOUT) == 1
+    assert worker.stderr.read() == ""
+    worker.stderr.close()
+
+
+@pytest.mark.parametrize("name", ["ngsan.table4", "aoanet.table1", "xlan.table3", "mdsan.table12"])
+def test_rows_that_are_recipes_are_trained_and_others_are_not(work, tmp_path, run_command, name):
+    """All jobs are created and checked; only the training itself is left out."""
+    code, printed, _ = run_command(f"table {name} --scenes training.epochs=2 --seeds 2 --out {tmp_path}/out")
+    assert code == 0
+    trained = [row for row in get_table(name).rows if row.recipe is not None]
+    recipes = list(dict.fromkeys(shared_recipe(row.recipe, "all", "scenes.")[0] for row in trained))
+    assert list(work) == [f"{recipe}/seed{seed}" for recipe in recipes for seed in (0, 1)]
+    recipe, out = recipes[-1], f"{tmp_path}/out"
+    training, evaluation = work[f"{recipe}/seed1"]
+    assert training == [*("train", recipe, "training.epochs=2", "training.seed=1"), *("--out", f"{out}/{recipe}/seed1")]
+    assert evaluation[:2] == ["evaluate", f"{out}/{recipe}/seed1"]
+    assert " here " not in printed.partition("Lines")[0]

@@ -4,7 +4,6 @@ import json
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -23,31 +22,6 @@ SMALL = "model.dim=8 model.num_heads=2 model.num_layers=1 model.ff_dim=8"
 FEW = "data.train=12 data.validation=3 data.test=3"
 SHORT = "training.epochs=1 training.batch_size=6 training.eval_beam_size=1"
 DRAWN = "training.objective=self_critical training.self_critical.num_samples=2 training.self_critical.max_length=6"
-
-OWN = """
-import legenda
-from legenda.data.captions import ScenesData
-from legenda.recipes import Recipe
-from legenda.tasks.base import SelfCriticalConfig
-from legenda.training import Constant, TrainingConfig
-
-@legenda.register_reward("short")
-def short(images, tokens):
-    return -(tokens != 0).sum(axis=-1).astype(float)
-
-drawn = SelfCriticalConfig(num_samples=2, max_length=6, rewards={"short": 1.0})
-legenda.register_recipe(Recipe(
-    name="mine.small",
-    summary="a user-defined recipe",
-    model="transformer",
-    model_overrides={"dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8},
-    data=ScenesData(train=12, validation=3, test=3),
-    stages=(
-        TrainingConfig(epochs=1, batch_size=6, eval_beam_size=1),
-        TrainingConfig(epochs=1, batch_size=6, objective="self_critical", self_critical=drawn, schedule=Constant()),
-    ),
-))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -134,24 +108,6 @@ def test_one_of_two_stages_starts_from_another_run(seeds, option, objective):
     recipe = continue_from(get_recipe("flickr8k.ngsan"), seeds / "seed0", stages).select_stages(stages)
     assert [stage.objective for stage in recipe.stages] == [objective]
     assert (recipe.model, recipe.model_overrides["dim"]) == ("transformer", 8)
-
-
-def test_a_user_defined_recipe_in_two_stages_with_a_reward(tmp_path, capsys):
-    file = tmp_path / "mine.py"
-    file.write_text(OWN)
-    main(f"recipes --plugin {file}".split())
-    assert "a user-defined recipe" in capsys.readouterr().out
-    main(f"recipes mine.small --plugin {file}".split())
-    assert tomllib.loads(capsys.readouterr().out)["fine_tuning"]["self_critical"]["rewards"] == {"short": 1.0}
-    out = tmp_path / "run"
-    main(f"train mine.small --plugin {file} --out {out} fine_tuning.epochs=2".split())
-    progress = read_progress(out)
-    assert (progress.stage, progress.epoch, progress.step, progress.finished) == (1, 3, 6, True)
-    assert config_of(out)["stages"][1]["epochs"] == 2
-    first = tmp_path / "first"
-    main(f"train mine.small --plugin {file} --out {first} --stages first".split())
-    assert read_progress(first).finished
-    assert len(config_of(first)["stages"]) == 1
 
 
 @pytest.mark.parametrize(
