@@ -146,7 +146,9 @@ def test_the_installed_module_answers_a_mistake_from_a_real_process():
     assert ended.stderr == "legenda evalute: there is no such command; did you mean evaluate?\n"
 
 
-def test_a_reader_that_leaves_early_causes_no_complaint():
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_leaves_early_causes_no_complaint(monkeypatch, unbuffered):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     command = f"{sys.executable} -m legenda --help | head -n 0"
     ended = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False, timeout=60)
     assert ended.stderr == ""

@@ -225,7 +225,7 @@ def test_each_process_has_a_device_or_a_share_of_the_cores(monkeypatch, devices,
 
 def test_parallel_jobs_have_environments_and_failures_are_independent(monkeypatch, capfd):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    work = {"a": [["models"], ["wrong"]], "b": [["--version"]], "c": [["trian"]]}
+    work = {"a": [["--version"], ["wrong"]], "b": [["--version"]], "c": [["trian"]]}
     failed = run_parallel(work, [{"OMP_NUM_THREADS": "1"}] * 2)
     assert set(failed) == {"a", "c"}
     assert failed["a"].startswith("legenda wrong: there is no such command")

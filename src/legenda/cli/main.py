@@ -42,23 +42,24 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command; exit with code 2 for a LegendaError, 128 and its number for a signal."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(_help())
-        raise SystemExit(0)
-    if arguments[0] == "--version":
-        from legenda import __version__
-
-        print(f"legenda {__version__}")
-        raise SystemExit(0)
+    arguments = list(sys.argv[1:] if arguments is None else arguments) or ["help"]
     try:
         with safe_stdout():
             _run(arguments[0], arguments[1:])
+            sys.stdout.flush()
     except (LegendaError, KeyboardInterrupt, OSError, MemoryError, RuntimeError) as error:
         raise SystemExit(exit_code(arguments[0], error)) from None
 
 
 def _run(command: str, arguments: list[str]) -> None:
+    if command in ("-h", "--help", "help"):
+        print(_help())
+        return
+    if command == "--version":
+        from legenda import __version__
+
+        print(f"legenda {__version__}")
+        return
     if command not in COMMANDS:
         raise ConfigError(f"there is no such command; {did_you_mean(command, COMMANDS)}")
     module = f"{command}_" if iskeyword(command) else command
