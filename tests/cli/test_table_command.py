@@ -155,7 +155,7 @@ def test_another_table_uses_the_runs_and_ensembles_train_their_members(resumed, 
     table = replace(
         get_table("ngsan.table6"),
         name="both",
-        rows=(PaperRow("one", "coco.transformer", (None,) * 5), PaperRow("two", "coco.nsan", (None,) * 5, members=2)),
+        rows=(PaperRow("one", "coco.transformer", (None,) * 6), PaperRow("two", "coco.nsan", (None,) * 6, members=2)),
     )
     monkeypatch.setattr("legenda.cli.table.get_table", lambda _: table)
     line = f"table both --scenes {TABLE.partition('--scenes')[2]} {FEW} {SHORT} --beam-size 1 --out {out}"

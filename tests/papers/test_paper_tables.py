@@ -4,7 +4,9 @@ import re
 
 import pytest
 
+from legenda.evaluation.evaluate import PARAMETERS
 from legenda.metrics.evaluation import METRICS
+from legenda.models.checkpoint import build_on_meta
 from legenda.models.registry import configure
 from legenda.papers import all_recipes, all_tables, get_recipe, shared_recipe
 
@@ -49,7 +51,7 @@ def test_rows_are_recipes_of_different_names_and_models(name):
 
 
 def _is_of_a_server_or_task(metric: str) -> bool:
-    tasks = ("BLEU", "tokenized BLEU", "accuracy", "yes/no", "number", "other", "parameters (M)")
+    tasks = ("BLEU", "tokenized BLEU", "accuracy", "yes/no", "number", "other", PARAMETERS)
     return metric.endswith((" c5", " c40")) or metric.startswith(("test-", "accuracy on ")) or metric in tasks
 
 
@@ -97,4 +99,27 @@ def test_the_numbers_stand_in_the_papers_text_in_one_line_and_in_this_order(shar
 
 
 def _plain(text: str) -> str:
-    return re.sub(r"(\.\d)0(?=M?\s)", r"\1", re.sub(r"</?b>|\*\*", "", text).replace("–", "-"))
+    numbers = re.sub(r"(\.\d+)M\b", r"\1", re.sub(r"</?b>|\*\*", "", text).replace("–", "-"))
+    return re.sub(r"(\.\d)0(?=\s)", r"\1", numbers)
+
+
+WORDS = {(6, "karpathy"): 9_488, (5, "karpathy"): 10_370, (5, "spacy"): 10_201}
+"""Of the papers' vocabularies, by the least frequency and the tokenizer."""
+OTHER_SIZES = {"key": 41.3, "query": 41.3, "gsan": 41.3, "ngsan": 41.3} | {
+    name + ending: size for name, size in (("meshed", 38.4), ("xtransformer", 137.5)) for ending in ("", "_grid")
+}
+"""Where the papers print other sizes: 41.5, as with 80 channels of geometry, and those of other vocabularies."""
+
+
+def test_models_have_the_numbers_of_parameters_of_the_papers():
+    compared = 0
+    for table in TABLES.values():
+        for row in table.rows if PARAMETERS in table.metrics else ():
+            printed = row.scores[table.metrics.index(PARAMETERS)]
+            recipe = RECIPES.get(row.recipe)
+            if printed and recipe and recipe.task == "captioning":
+                size = {"vocab_size": WORDS[recipe.data.min_count, recipe.data.tokenizer], "feature_dim": 2048}
+                parameters = build_on_meta(recipe.model, {**recipe.model_overrides, **size}).parameter_count
+                assert round(parameters / 1e6, 1) == OTHER_SIZES.get(row.key, printed), (table.name, row.key)
+                compared += 1
+    assert compared == 43
