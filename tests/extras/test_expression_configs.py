@@ -114,7 +114,7 @@ def detections(folder: Path, **changes: np.ndarray) -> Path:
 )
 def test_faults_in_detections_are_named(tmp_path, changes, problem):
     with pytest.raises(DataError, match=rf"detections\.npz.*{problem}"):
-        DetectionStore(detections(tmp_path, **changes))
+        list(DetectionStore(detections(tmp_path, **changes)).images())
 
 
 def test_real_phrases_choose_among_real_detections(shared):

@@ -17,7 +17,7 @@ import numpy as np
 
 from legenda.config import Config
 from legenda.data.annotations import CaptionedImage, Restval, read_annotations
-from legenda.data.features.base import FeatureStore, ImageIndex, RegionReader, read_regions
+from legenda.data.features.base import ConcatFeatureStore, FeatureStore, RegionReader
 from legenda.data.features.readers import open_features
 from legenda.data.scenes import FEATURE_DIM, SceneCounts, SceneSplit, truth_scores
 from legenda.data.scenes.dataset import scene_reader
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from legenda.models.backbone import Backbone
-    from legenda.regions import Regions
 
 
 @dataclass(frozen=True, eq=False)
@@ -370,19 +369,8 @@ class KarpathyData(CaptionedData):
 
 def stored_captions(images: Sequence[CaptionedImage], store: FeatureStore) -> CaptionDataset:
     """Images whose features are in a store under a name of `ImageIndex`; raise DataError, naming one, otherwise."""
-    index = ImageIndex([store])
-    entries = [index.find(image.id, image.file) for image in images]
-    missing = [image.file or image.id for image, entry in zip(images, entries, strict=True) if entry is None]
-    if missing:
-        raise DataError(
-            f"{store.path} lacks {len(missing)} of the images, such as {missing[0]}; extract features for all of them"
-        )
-    slots = np.array([entry[1] for entry in entries if entry is not None])
-
-    def read(positions: np.ndarray) -> Regions:
-        return read_regions(store, slots[positions])
-
     ids, captions = tuple(image.id for image in images), tuple(image.captions for image in images)
+    read = ConcatFeatureStore((store,)).reader(ids, [image.file for image in images])
     return CaptionDataset(ids, captions, read, str(store.path), store.extractor)
 
 

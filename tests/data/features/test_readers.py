@@ -117,7 +117,7 @@ def test_every_kind_gives_the_same_regions_with_boxes(tmp_path, kind):
     assert (sorted(store.ids), len(store), store.feature_dim, store.has_boxes) == (sorted(IDS), 3, 8, True)
     assert "25" in store
     assert "26" not in store
-    store.check()
+    list(store.images())
     for again in (store, pickle.loads(pickle.dumps(store))):
         packed = again.read(["30", "9", "30"])
         np.testing.assert_array_equal(packed.features, np.stack([features_of(image) for image in ("30", "9", "30")]))
@@ -277,7 +277,7 @@ def test_what_no_model_can_use_is_named(tmp_path, changes, message):
     with np.errstate(all="ignore"), pytest.raises(DataError, match=rf"f\.hdf5: {message}"):
         store.read(["9", "30"])
     with np.errstate(all="ignore"), pytest.raises(DataError, match=rf"f\.hdf5: {message}"):
-        store.check()
+        list(store.images())
 
 
 @pytest.mark.parametrize("kind", BOXED)

@@ -9,6 +9,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -135,6 +136,11 @@ class FeatureStore(ABC):
     Raise DataError where an image occurs twice.
     """
 
+    feature_dim: int
+    """The width D of a region's feature vector."""
+    has_boxes: bool
+    """Whether the regions come with boxes."""
+
     def __init__(self, path: Path, ids: Iterable[str], extractor: str = UNNAMED) -> None:
         self.path, self.ids, self.extractor = path, tuple(ids), extractor
         self._positions = {image: position for position, image in enumerate(self.ids)}
@@ -142,22 +148,12 @@ class FeatureStore(ABC):
             twice = next(image for position, image in enumerate(self.ids) if self._positions[image] != position)
             raise DataError(f"{path} holds image '{twice}' twice; leave one of them out")
 
-    @property
-    @abstractmethod
-    def feature_dim(self) -> int:
-        """Return the width D of a region's feature vector."""
-
-    @property
-    @abstractmethod
-    def has_boxes(self) -> bool:
-        """Return whether the regions come with boxes."""
-
     @abstractmethod
     def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> RegionArrays:
         """Return images by id or position, in the given order; raise DataError naming what cannot be read."""
 
-    @abstractmethod
-    def __reduce__(self) -> tuple[Any, ...]: ...
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path,)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -188,11 +184,6 @@ class FeatureStore(ABC):
             for row, (position, mask) in enumerate(zip(positions, arrays.mask, strict=True)):
                 boxes = None if arrays.boxes is None else arrays.boxes[row][mask]
                 yield self.ids[position], arrays.features[row][mask], boxes
-
-    def check(self) -> None:
-        """Read everything once; raise DataError naming the first faulty image."""
-        for first in range(0, len(self), _BATCH):
-            self.read(range(first, min(first + _BATCH, len(self))))
 
 
 def pack(images: Sequence[tuple[np.ndarray, np.ndarray | None]], feature_dim: int, with_boxes: bool) -> RegionArrays:
@@ -368,19 +359,25 @@ class ConcatFeatureStore:
         """Return the stores' paths, for messages."""
         return ", ".join(str(store.path) for store in self.stores)
 
-    def reader(self, images: Sequence[str]) -> RegionReader:
+    def reader(self, images: Sequence[str], files: Sequence[str] = ()) -> RegionReader:
         """Return a reader of the regions of these images by their positions in `images`.
 
-        DataError for one that no store has under a name of `ImageIndex`.
+        files: the path or name of each image's file, where they are known. Raise DataError, naming one, for images that
+        no store has under a name of `ImageIndex`.
         """
         index = ImageIndex(self.stores)
-        entries = [index.find(image) for image in images]
-        if None in entries:
-            image = images[entries.index(None)]
-            raise DataError(f"{self.source} holds no features of image '{image}'; extract that image too")
+        names = list(zip_longest(images, files, fillvalue=""))
+        entries = [index.find(image, file) for image, file in names]
+        missing = [file or image for (image, file), entry in zip(names, entries, strict=True) if entry is None]
+        if missing:
+            raise DataError(
+                f"{self.source} holds no features of {len(missing)} images, such as '{missing[0]}'; extract them too"
+            )
         slots = np.array(entries, np.int64).reshape(-1, 2)
 
         def read(positions: np.ndarray) -> Regions:
+            if len(self.stores) == 1:
+                return read_regions(self.stores[0], slots[positions, 1])
             unique, row = np.unique(slots[positions], axis=0, return_inverse=True)
             parts = [
                 read_regions(store, unique[unique[:, 0] == number, 1])

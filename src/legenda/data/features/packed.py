@@ -70,9 +70,10 @@ class PackedFeatureStore(FeatureStore):
             raise DataError(f"{path} has no list of names as its 'ids'; {_AGAIN}")
         super().__init__(path, ids, metadata.get("extractor", UNNAMED))
         shape = entries["features"]["shape"] if "features" in entries else ()
-        rows, self._width = shape if len(shape) == 2 else (0, 0)
+        rows, self.feature_dim = shape if len(shape) == 2 else (0, 0)
+        self.has_boxes = "boxes" in entries
         data = verified(lambda: np.asarray(np.memmap(path, np.uint8, "r", start)), path, _AGAIN)
-        layout = {"features": (rows, self._width), "offsets": (len(self) + 1,)}
+        layout = {"features": (rows, self.feature_dim), "offsets": (len(self) + 1,)}
         optional = {"boxes": (rows, 4), "checksums": (len(self),)}
         layout |= {name: shape for name, shape in optional.items() if name in entries}
         self._arrays = {name: self._map(data, name, entries.get(name), shape) for name, shape in layout.items()}
@@ -89,19 +90,6 @@ class PackedFeatureStore(FeatureStore):
         if tuple(entry["shape"]) != shape:
             raise DataError(f"'{name}' of {self.path} has the shape {entry['shape']}, unlike its {len(self)} images")
         return data[slice(*entry["data_offsets"])].view(_DTYPES[entry["dtype"]]).reshape(shape)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return PackedFeatureStore, (self.path,)
-
-    @property
-    def feature_dim(self) -> int:
-        """Return the width D of a region's feature vector."""
-        return self._width
-
-    @property
-    def has_boxes(self) -> bool:
-        """Return whether the regions come with boxes."""
-        return "boxes" in self._arrays
 
     def _rows(self, position: int) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the features and boxes of one image as they are stored."""
@@ -176,6 +164,8 @@ class ShardedStore(FeatureStore):
         if not self._files:
             raise DataError(f"{path} holds no features of any image; see the errors in its .jsonl files")
         self._open = lru_cache(_MAX_OPEN)(PackedFeatureStore)
+        first = self._open(self._files[0])
+        self.feature_dim, self.has_boxes = first.feature_dim, first.has_boxes
         ids: list[str] = []
         starts: list[int] = []
         for file in self._files:
@@ -185,24 +175,7 @@ class ShardedStore(FeatureStore):
             starts.append(len(ids))
             ids += store.ids
         self._starts = np.array(starts)
-        super().__init__(path, ids, self._first.extractor)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ShardedStore, (self.path,)
-
-    @property
-    def _first(self) -> PackedFeatureStore:
-        return self._open(self._files[0])
-
-    @property
-    def feature_dim(self) -> int:
-        """Return the width D of a region's feature vector."""
-        return self._first.feature_dim
-
-    @property
-    def has_boxes(self) -> bool:
-        """Return whether the regions come with boxes."""
-        return self._first.has_boxes
+        super().__init__(path, ids, first.extractor)
 
     def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> RegionArrays:
         """Return images by id or position, in the given order; raise DataError naming what cannot be read."""

@@ -117,6 +117,8 @@ class PerImageStore(FeatureStore):
         self._sizes_file = sizes_file
         if not self.ids:
             raise DataError(f"{path} holds no features of any image; {wanted}")
+        features, boxes = self._read_valid(self.ids[0])
+        self.feature_dim, self.has_boxes = features.shape[1], boxes is not None
 
     @abstractmethod
     def _load(self, image: str) -> Regions:
@@ -126,20 +128,6 @@ class PerImageStore(FeatureStore):
     def sizes(self) -> Mapping[str, tuple[float, float]]:
         """Return width and height of images in the annotations, in pixels, by id and by file name."""
         return {} if self._sizes_file is None else read_sizes(self._sizes_file)
-
-    @cached_property
-    def _first(self) -> Regions:
-        return self._read_valid(self.ids[0])
-
-    @property
-    def feature_dim(self) -> int:
-        """Return the width D of a region's feature vector, which is that of the first image."""
-        return self._first[0].shape[1]
-
-    @property
-    def has_boxes(self) -> bool:
-        """Return whether the regions come with boxes, as those of the first image do."""
-        return self._first[1] is not None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.path, self._sizes_file)
@@ -518,7 +506,7 @@ _DETECTIONS = "name an .npz with filenames, boxes, classes, scores and count, on
 _KEYS = ("filenames", "boxes", "classes", "scores", "count")
 
 
-class DetectionStore(FeatureStore):
+class DetectionStore(PerImageStore):
     """Detections of many images in one .npz: boxes as regions, with class and score in place of features.
 
     The file holds filenames `(P,)`, boxes `(P, N, 4)` as x1 y1 x2 y2 in 0..1, classes `(P, N)`, scores `(P, N)` and
@@ -526,54 +514,30 @@ class DetectionStore(FeatureStore):
     class as one-hot vector, followed by its score. Raises DataError, naming the file, for arrays that do not fit.
     """
 
-    def __init__(self, path: str | Path, sizes_file: Path | None = None) -> None:  # noqa: ARG002 - boxes are relative
-        path = Path(path)
+    def __init__(self, path: Path, sizes_file: Path | None = None) -> None:
         arrays = verified(lambda: _load_arrays(path), path, _DETECTIONS)
         missing = next((key for key in _KEYS if not isinstance(arrays, dict) or key not in arrays), None)
         if missing is not None:
             raise DataError(f"{path} has no array '{missing}'; {_DETECTIONS}")
-        names, boxes, self._classes, scores, self._count = (np.asarray(arrays[key]) for key in _KEYS)
-        kinds = names.dtype.kind, boxes.dtype.kind, self._classes.dtype.kind, scores.dtype.kind, self._count.dtype.kind
-        if names.ndim != 1 or not len(names) or not re.fullmatch("Uf[iu]f[iu]", "".join(kinds)):
-            raise DataError(f"{path} holds arrays of the wrong types, or none; {_DETECTIONS}")
-        self._boxes, self._scores = boxes.astype(np.float32), scores.astype(np.float32)
+        names, self._boxes, self._classes, self._scores, self._count = (np.asarray(arrays[key]) for key in _KEYS)
+        kinds = "".join(array.dtype.kind for array in (names, self._boxes, self._classes, self._scores, self._count))
+        if names.ndim != 1 or not re.fullmatch("Uf[iu]f[iu]", kinds):
+            raise DataError(f"{path} holds arrays of the wrong types; {_DETECTIONS}")
         shape = self._classes.shape
-        if len(shape) != 2 or boxes.shape != (*shape, 4) or scores.shape != shape or len(names) != shape[0]:
+        same = self._boxes.shape == (*shape, 4) and self._scores.shape == shape and names.shape == shape[:1]
+        if len(shape) != 2 or not same:
             raise DataError(f"{path} holds arrays whose shapes do not fit each other; {_DETECTIONS}")
         if self._count.shape != shape[:1] or not ((self._count >= 1) & (self._count <= shape[1])).all():
             raise DataError(f"{path} has a 'count' outside 1 to {shape[1]}, the detections of a row; {_DETECTIONS}")
-        super().__init__(path, (PurePosixPath(name).stem for name in names.tolist()), "detections")
         real = self._classes[np.arange(shape[1]) < self._count[:, None]]
-        if real.min() < 0:
+        if real.min(initial=0) < 0:
             raise DataError(f"{path} has a class below 0; {_DETECTIONS}")
-        self._num_classes = int(real.max()) + 1
-        for position, image in enumerate(self.ids):
-            valid = slice(self._count[position])
-            fault = validate_regions(self._scores[position, valid, None], self._boxes[position, valid])
-            if fault is not None:
-                raise DataError(f"{path}: image '{image}' has {fault}; {_DETECTIONS}")
+        self._num_classes = int(real.max(initial=0)) + 1
+        ids = (PurePosixPath(name).stem for name in names.tolist())
+        super().__init__(path, ids, extractor="detections", sizes_file=sizes_file, wanted=_DETECTIONS)
 
-    @property
-    def feature_dim(self) -> int:
-        """Return the number of classes, and one for the score."""
-        return self._num_classes + 1
-
-    @property
-    def has_boxes(self) -> bool:
-        """Return True."""
-        return True
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return DetectionStore, (self.path,)
-
-    def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> RegionArrays:
-        """Return the detections of images by id or by position, in the given order."""
-        rows = self.positions(images)
-        longest = int(self._count[rows].max(initial=0))
-        mask = np.arange(longest) < self._count[rows, None]
-        features = np.zeros((*mask.shape, self.feature_dim), np.float32)
-        real = self._classes[rows, :longest][mask]
-        row, slot = mask.nonzero()
-        features[row, slot, real] = 1.0
-        features[row, slot, -1] = self._scores[rows, :longest][mask]
-        return RegionArrays(features, np.where(mask[..., None], self._boxes[rows, :longest], 0.0), mask)
+    def _load(self, image: str) -> Regions:
+        row = self.index(image)
+        real = slice(self._count[row])
+        is_class = self._classes[row, real, None] == np.arange(self._num_classes)
+        return np.column_stack([is_class, self._scores[row, real]]).astype(np.float32), self._boxes[row, real]
