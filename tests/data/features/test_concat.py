@@ -39,7 +39,7 @@ def test_an_id_precedes_a_file_name_and_a_file_name_a_number(tmp_path):
 
 @pytest.mark.parametrize("names", [("IMG_0007", "DSC_0007"), ("IMG_0007",), ("0007",), ("image_7",), ("COCO_7",)])
 def test_digits_at_the_end_of_another_name_are_no_number_of_coco(tmp_path, names):
-    with pytest.raises(DataError, match="holds no features of 1 images, such as '7'; extract"):
+    with pytest.raises(DataError, match="lacks image '7', and 1 of 1 in all; extract"):
         make_stores(tmp_path, names).reader(["7"])
 
 

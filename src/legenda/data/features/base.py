@@ -371,7 +371,7 @@ class ConcatFeatureStore:
         missing = [file or image for (image, file), entry in zip(names, entries, strict=True) if entry is None]
         if missing:
             raise DataError(
-                f"{self.source} holds no features of {len(missing)} images, such as '{missing[0]}'; extract them too"
+                f"{self.source} lacks image '{missing[0]}', and {len(missing)} of {len(names)} in all; extract them too"
             )
         slots = np.array(entries, np.int64).reshape(-1, 2)
 
