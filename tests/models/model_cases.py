@@ -101,7 +101,21 @@ MIXED = {
         "mdsan",
         {"distance_scaling": "scalar", "decoder": {"name": "updown", "additive_dim": 12}},
     ),
+    "MD-SAN's encoder, Transformer's decoder": ("mdsan", {"branches": 1, "decoder": "transformer"}),
+    "NG-SAN's encoder, MD-SAN's decoder": ("ngsan", {"decoder": {"name": "mdsan", "num_layers": 1}}),
+    "NG-SAN's encoder, Meshed decoder": ("ngsan", {"decoder": "meshed"}),
+    "Meshed encoder, Transformer's decoder": ("meshed", {"decoder": "transformer", "branches": 2}),
+    "halo windows, talking heads, as printed": (
+        "mdsan",
+        {"talking_heads": True, "window": "halo", "head_dim": 12, "variant": "paper"},
+    ),
 }
+ORDERED = {
+    "frames, Transformer": ("nsan", {"ordered": True}),
+    "frames, AoA decoder": ("aoanet", {"num_layers": 0, "multi_head": False, "recurrent": True}),
+    "frames, AoANet": ("aoanet", {"recurrent": True}),
+}
+"""Models of videos, which read the order of the frames."""
 OWN = {"updown": {"dropout": 0.5}}  # it has none by default
 TABLES = ("aoanet.table4", "xlan.table3", *(f"mdsan.table{number}" for number in (5, 7, 8, 9, 10, 11, 12)))
 PAPER_ROWS = {
@@ -110,7 +124,7 @@ PAPER_ROWS = {
     if name.rpartition(".")[0] in TABLES or name.endswith("_paper")
 }
 """Rows of the papers' ablations, and models as printed."""
-CASES = {name: (name, OWN.get(name, {})) for name in legenda.list_models()} | PAPER_ROWS | VARIANTS | MIXED
+CASES = {name: (name, OWN.get(name, {})) for name in legenda.list_models()} | PAPER_ROWS | VARIANTS | MIXED | ORDERED
 REPRESENTATIVES = {
     "ngsan": "NG-SAN",
     "aoanet": "AoANet",
@@ -140,6 +154,10 @@ REPRESENTATIVES = {
     "NG-SAN's encoder, AoANet's decoder": "decoder by its name alone",
     "AoANet's encoder, X-Transformer's decoder": "decoder with options",
     "MD-SAN's encoder, Up-Down's decoder": "scalar scaling",
+    "MD-SAN's encoder, Transformer's decoder": "a decoder whose layers are those of its model",
+    "NG-SAN's encoder, MD-SAN's decoder": "MD-SAN's decoder on another encoder",
+    "NG-SAN's encoder, Meshed decoder": "a decoder of all layers on another encoder",
+    **dict.fromkeys(ORDERED, "order of the frames"),
 }
 """The cases of `make test`, and why: the model of every paper and every value of an option once; others are slow."""
 
@@ -162,3 +180,31 @@ def build_model(case: str) -> Captioner:
             nn.init.normal_(module.running_mean)
             nn.init.uniform_(module.running_var, 0.5, 2.0)
     return model.eval()
+
+
+def run_steps(model, memory, tokens):
+    """Return the logits of each position, read one step after the other, and the last state."""
+    state, logits = model.decoder.init_state(memory, tokens.shape[1]), []
+    for word in tokens.unbind(dim=-1):
+        following, state = model.decoder.step(word, state, memory)
+        logits.append(following)
+    return torch.stack(logits, dim=2), state
+
+
+def copy_layers(model, encoder, decoder):
+    """Give the layers of torch's Transformer the weights of a model."""
+    for layers, references, attentions in (
+        (model.encoder.layers, encoder.layers, {"attention": "self_attn"}),
+        (model.decoder.layers, decoder.layers, {"self_attn": "self_attn", "cross_attn": "multihead_attn"}),
+    ):
+        for layer, reference in zip(layers, references, strict=True):
+            for own, other in attentions.items():
+                own, other = getattr(layer, own), getattr(reference, other)
+                other.in_proj_weight.copy_(torch.cat([own.query.weight, own.key.weight, own.value.weight]))
+                other.in_proj_bias.copy_(torch.cat([own.query.bias, own.key.bias, own.value.bias]))
+                other.out_proj.load_state_dict(own.output.state_dict())
+            reference.linear1.load_state_dict(layer.feed_forward[0].state_dict())
+            reference.linear2.load_state_dict(layer.feed_forward[3].state_dict())
+            for number, name in enumerate([*attentions, "feed_forward"], start=1):
+                norm = getattr(layer, f"{name}_residual").norm
+                getattr(reference, f"norm{number}").load_state_dict(norm.state_dict())

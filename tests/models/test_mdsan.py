@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from model_cases import copy_layers, run_steps
 from torch import nn
 
 import legenda
@@ -20,18 +21,6 @@ def build(name, **options):
     for parameter in model.parameters():
         parameter.data.add_(torch.randn_like(parameter) * 0.2)
     return model
-
-
-def double(regions):
-    return Regions(regions.features.double(), regions.boxes.double(), regions.mask_or_ones)
-
-
-def steps(model, memory, tokens):
-    state, logits = model.decoder.init_state(memory, tokens.shape[1]), []
-    for word in tokens.unbind(dim=-1):
-        following, state = model.decoder.step(word, state, memory)
-        logits.append(following)
-    return torch.stack(logits, dim=2)
 
 
 @pytest.mark.parametrize(
@@ -70,18 +59,10 @@ def test_as_printed_and_without_its_attention_it_is_torchs_transformer(draw_regi
     decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**shape), 2)
     encoder.double().eval()
     decoder.double().eval()
-    for layer, reference in zip(model.encoder.layers, encoder.layers, strict=True):
-        copy(layer, reference, {"attention": "self_attn"}, ["attention", "feed_forward"])
-    for layer, reference in zip(model.decoder.layers, decoder.layers, strict=True):
-        copy(
-            layer,
-            reference,
-            {"self_attn": "self_attn", "cross_attn": "multihead_attn"},
-            ["self_attn", "cross_attn", "feed_forward"],
-        )
+    copy_layers(model, encoder, decoder)
     for module in model.modules():
         module.scale_by_dim = False  # torch's divides by sqrt(d_k)
-    regions = double(draw_regions((4, 3), dim=FEATURES))
+    regions = draw_regions((4, 3), dim=FEATURES).to(dtype=torch.float64)
     tokens = torch.randint(WORDS, (2, 1, 5), generator=torch.Generator().manual_seed(1))
     padding = ~regions.mask_or_ones
     states = encoder(
@@ -92,18 +73,6 @@ def test_as_printed_and_without_its_attention_it_is_torchs_transformer(draw_regi
     decoded = decoder(words, states, tgt_mask=later, memory_key_padding_mask=padding)
     assert model.decoder.output.bias is None
     torch.testing.assert_close(model(regions, tokens).squeeze(1), model.decoder.output(decoded))
-
-
-def copy(layer, reference, attentions, norms):
-    for own, other in attentions.items():
-        own, other = getattr(layer, own), getattr(reference, other)
-        other.in_proj_weight.copy_(torch.cat([own.query.weight, own.key.weight, own.value.weight]))
-        other.in_proj_bias.copy_(torch.cat([own.query.bias, own.key.bias, own.value.bias]))
-        other.out_proj.load_state_dict(own.output.state_dict())
-    reference.linear1.load_state_dict(layer.feed_forward[0].state_dict())
-    reference.linear2.load_state_dict(layer.feed_forward[3].state_dict())
-    for number, name in enumerate(norms, start=1):
-        getattr(reference, f"norm{number}").load_state_dict(getattr(layer, f"{name}_residual").norm.state_dict())
 
 
 def test_what_the_readings_change():
@@ -125,12 +94,12 @@ def test_what_the_readings_change():
 @torch.no_grad()
 def test_tokens_do_not_attend_to_padding(draw_regions):
     model, plain = build("mdsan", pad_token_id=1), build("mdsan")
-    regions = double(draw_regions((4, 3), dim=FEATURES))
+    regions = draw_regions((4, 3), dim=FEATURES).to(dtype=torch.float64)
     memory = model.encode(regions)
     tokens = torch.tensor([[[2, 5, 1, 6, 1, 7], [1, 1, 4, 5, 6, 7]]]).expand(2, -1, -1)
     logits = model.decoder(tokens, memory)
     assert (logits[tokens == 1] == 0).all()
-    torch.testing.assert_close(steps(model, memory, tokens), logits)
+    torch.testing.assert_close(run_steps(model, memory, tokens)[0], logits)
     model.decoder.embedding.weight[1] += 3.0
     torch.testing.assert_close(model.decoder(tokens, memory), logits)
     words = torch.randint(2, WORDS, (2, 2, 6), generator=torch.Generator().manual_seed(0))
@@ -140,7 +109,7 @@ def test_tokens_do_not_attend_to_padding(draw_regions):
 @torch.no_grad()
 def test_rows_of_zeros_are_padding(draw_regions):
     model = build("mdsan")
-    regions = double(draw_regions((5, 5, 5), dim=FEATURES))
+    regions = draw_regions((5, 5, 5), dim=FEATURES).to(dtype=torch.float64)
     tokens = torch.randint(WORDS, (3, 1, 4), generator=torch.Generator().manual_seed(0))
     mask = torch.tensor([[True] * 5, [True, False, True, True, False], [False] * 5])
     zeros = Regions(regions.features * mask.unsqueeze(-1), regions.boxes)
@@ -152,31 +121,6 @@ def test_rows_of_zeros_are_padding(draw_regions):
     kept = build("mdsan", zero_rows_are_padding=False)
     assert kept.encode(zeros).mask.all()
     assert not torch.allclose(kept(zeros, tokens)[1], found[1])
-
-
-@torch.no_grad()
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("ngsan", {"branches": 3, "drop_branch": 0.4, "distance": "manhattan"}),
-        ("transformer", {"branches": 2, "branch_residual": True, "norm_first": True}),
-        ("mdsan", {"norm": "in", "geometry": "query", "norm_first": True}),
-        ("mdsan", {"talking_heads": True, "window": "halo", "head_dim": 12, "variant": "paper"}),
-        ("mdsan", {"branches": 1, "decoder": {"name": "transformer", "num_layers": 1}}),
-        ("ngsan", {"decoder": {"name": "mdsan", "num_layers": 1}}),
-        ("ngsan", {"decoder": "meshed"}),
-        ("meshed", {"decoder": "transformer", "branches": 2}),
-        ("meshed", {"attention": "multi_head", "distance": "euclidean"}),
-    ],
-)
-def test_encoder_and_decoder_combine_with_those_of_other_models(name, options, draw_regions):
-    model = build(name, **options)
-    regions = double(draw_regions((4, 2), dim=FEATURES))
-    tokens = torch.randint(WORDS, (2, 3, 4), generator=torch.Generator().manual_seed(0))
-    logits = model(regions, tokens)
-    torch.testing.assert_close(steps(model, model.encode(regions), tokens), logits)
-    alone = Regions(regions.features[1:, :2], regions.boxes[1:, :2])
-    torch.testing.assert_close(model(alone, tokens[1:])[0], logits[1])
 
 
 def test_scores_of_the_printed_variant_are_divided_by_the_width_of_the_model():

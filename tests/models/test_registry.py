@@ -4,7 +4,6 @@ import json
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 import legenda
 from legenda.errors import LegendaError
@@ -30,29 +29,17 @@ def test_the_paper_sets_the_rest():
         config = legenda.create_model("ngsan", vocab_size=9488).config
     assert (config.feature_dim, config.dim, config.num_heads, config.num_layers) == (2048, 512, 8, 4)
     assert (config.ff_dim, config.dropout, config.geometry_dim) == (2048, 0.1, 64)
-    with pytest.raises(ValidationError, match="frozen"):
-        config.dim = 256
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("ngsaan", r"'ngsaan'; did you mean ngsan\? .*--plugin"),
-        ("", "choose from aoanet, "),
-        ("???", "choose from aoanet, "),
-    ],
-)
-def test_an_unknown_name(name, message):
-    with pytest.raises(LegendaError, match=message):
-        legenda.create_model(name, **SMALL)
+def test_an_unknown_name():
+    with pytest.raises(LegendaError, match=r"'ngsaan'; did you mean ngsan\? .*--plugin"):
+        legenda.create_model("ngsaan", **SMALL)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"num_layer": 2}, r"'num_layer'; did you mean num_layers\?$"),
-        ({"vocab_size": "11"}, "vocab_size"),
-        ({"num_layers": 0}, "num_layers"),
         ({"dropout": 1.5}, "dropout"),
         ({"norm": "instance"}, "'instance'; choose from bn, in, in_affine, ln, none"),
         ({"geometry": "querry"}, "choose from none, absolute, sine, relative, content, query, key"),

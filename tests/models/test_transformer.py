@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
+from model_cases import copy_layers
 from torch import nn
 
 import legenda
-from legenda import Regions
 from legenda.attention import absolute_geometry, sinusoids
 
 DIM, HEADS, LAYERS, INNER, WORDS, FEATURES = 16, 2, 2, 24, 11, 6
@@ -22,21 +22,6 @@ def build(name, **options):
     return model
 
 
-def double(regions):
-    return Regions(regions.features.double(), regions.boxes.double(), regions.mask_or_ones)
-
-
-def copy_attention(layer, reference):
-    reference.in_proj_weight.copy_(torch.cat([layer.query.weight, layer.key.weight, layer.value.weight]))
-    reference.in_proj_bias.copy_(torch.cat([layer.query.bias, layer.key.bias, layer.value.bias]))
-    reference.out_proj.load_state_dict(layer.output.state_dict())
-
-
-def copy_feed_forward(layer, reference):
-    reference.linear1.load_state_dict(layer.feed_forward[0].state_dict())
-    reference.linear2.load_state_dict(layer.feed_forward[3].state_dict())
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("absolute", [False, True])
@@ -49,22 +34,11 @@ def test_it_is_torchs_transformer(draw_regions, norm_first, absolute):
     decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**shape), LAYERS, nn.LayerNorm(DIM))
     encoder.double().eval()
     decoder.double().eval()
-    for layer, reference in zip(model.encoder.layers, encoder.layers, strict=True):
-        copy_attention(layer.attention, reference.self_attn)
-        copy_feed_forward(layer, reference)
-        reference.norm1.load_state_dict(layer.attention_residual.norm.state_dict())
-        reference.norm2.load_state_dict(layer.feed_forward_residual.norm.state_dict())
-    for layer, reference in zip(model.decoder.layers, decoder.layers, strict=True):
-        copy_attention(layer.self_attn, reference.self_attn)
-        copy_attention(layer.cross_attn, reference.multihead_attn)
-        copy_feed_forward(layer, reference)
-        reference.norm1.load_state_dict(layer.self_attn_residual.norm.state_dict())
-        reference.norm2.load_state_dict(layer.cross_attn_residual.norm.state_dict())
-        reference.norm3.load_state_dict(layer.feed_forward_residual.norm.state_dict())
+    copy_layers(model, encoder, decoder)
     encoder.norm.load_state_dict(model.encoder.norm.state_dict())
     decoder.norm.load_state_dict(model.decoder.norm.state_dict())
 
-    regions = double(draw_regions((4, 3), dim=FEATURES))
+    regions = draw_regions((4, 3), dim=FEATURES).to(dtype=torch.float64)
     tokens = torch.randint(WORDS, (2, 3, 5), generator=torch.Generator().manual_seed(1))
     padding = ~regions.mask_or_ones
     x = model.encoder.input(regions.features).relu()
@@ -86,7 +60,7 @@ def test_it_is_torchs_transformer(draw_regions, norm_first, absolute):
 @pytest.mark.parametrize("geometry", ["query", "key", "content"])
 def test_unscaled_geometry_is_geometry_with_larger_weights(draw_regions, geometry):
     scaled, unscaled = (build("transformer", geometry=geometry, geometry_scaled=flag) for flag in (True, False))
-    regions = double(draw_regions((4, 3), dim=FEATURES))
+    regions = draw_regions((4, 3), dim=FEATURES).to(dtype=torch.float64)
     assert not torch.allclose(scaled.encode(regions).states, unscaled.encode(regions).states)
     for layer in scaled.encoder.layers:
         for parameter in layer.attention.score_bias.parameters():

@@ -1,56 +1,31 @@
 """TensorBoard and W&B hear what the history holds, where they are installed."""
 
 import sys
-from types import ModuleType
-
-import pytest
+from types import SimpleNamespace
 
 from legenda.training.checkpoint import open_loggers
 
 RECORD = {"step": 20, "epoch": 2, "loss": 0.5, "validation": {"CIDEr-D": 0.25, "truth": None}}
 
 
-class Recorder:
-    """Record the calls of a logging package."""
+def test_every_number_is_logged(tmp_path, monkeypatch):
+    """By packages of our own in place of the real ones."""
+    opened, numbers = {}, []
 
-    def __init__(self) -> None:
-        self.opened: dict[str, object] = {}
-        self.metrics: list[object] = []
+    def open_writer(folder, purge_step):
+        opened.update(folder=folder, purge_step=purge_step)
+        return SimpleNamespace(add_scalar=lambda *number: numbers.append(number), flush=lambda: numbers.append("flush"))
 
+    def init(**options):
+        opened.update(project=options["project"], resume=options["resume"])
+        return SimpleNamespace(log=lambda values, step: numbers.append((values, step)))
 
-@pytest.fixture
-def packages(monkeypatch) -> Recorder:
-    """Packages of our own in place of the real ones."""
-    recorder = Recorder()
-
-    class SummaryWriter:
-        def __init__(self, folder: str, purge_step: int) -> None:
-            recorder.opened |= {"folder": folder, "purge_step": purge_step}
-
-        def add_scalar(self, name: str, value: float, step: int) -> None:
-            recorder.metrics.append((name, value, step))
-
-        def flush(self) -> None:
-            recorder.metrics.append("flush")
-
-    class Run:
-        def log(self, values: dict[str, float], step: int) -> None:
-            recorder.metrics.append((values, step))
-
-    def init(**options: object) -> Run:
-        recorder.opened |= options
-        return Run()
-
-    tensorboard, wandb = ModuleType("torch.utils.tensorboard"), ModuleType("wandb")
-    tensorboard.__dict__["SummaryWriter"], wandb.__dict__["init"] = SummaryWriter, init
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", tensorboard)
-    monkeypatch.setitem(sys.modules, "wandb", wandb)
-    return recorder
-
-
-def test_tensorboard_gets_every_number(packages, tmp_path, monkeypatch):
-    monkeypatch.delenv("WANDB_PROJECT", raising=False)
-    (tell,) = open_loggers(tmp_path, 17)
-    tell(RECORD)
-    assert packages.opened == {"folder": str(tmp_path / "tensorboard"), "purge_step": 18}
-    assert packages.metrics == [("loss", 0.5, 20), ("validation/CIDEr-D", 0.25, 20), "flush"]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=open_writer))
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
+    monkeypatch.setenv("WANDB_PROJECT", "mine")
+    for log in open_loggers(tmp_path, 17):
+        log(RECORD)
+    tensorboard = {"folder": str(tmp_path / "tensorboard"), "purge_step": 18}
+    assert opened == {**tensorboard, "project": "mine", "resume": "allow"}
+    both = {"loss": 0.5, "validation/CIDEr-D": 0.25}
+    assert numbers == [*((name, value, 20) for name, value in both.items()), "flush", (both, 20)]

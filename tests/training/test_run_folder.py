@@ -4,7 +4,6 @@ import dataclasses
 import math
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from small_runs import DATA, TRAINING, open_scenes, run
 
 from legenda.data.captions import DataModule
 from legenda.errors import LegendaError
+from legenda.extras.vqa import SceneQuestionsData
 from legenda.regions import Regions
 from legenda.run_folder import STATE
 from legenda.tasks.base import describe_split
@@ -107,27 +107,12 @@ def test_data_that_changed_are_refused_and_the_difference_named(completed_run, c
     assert before == contents(completed_run)
 
 
-@dataclasses.dataclass(frozen=True)
-class Question:
-    text: str
-    answers: tuple[str, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Questions:
-    questions: tuple[Question, ...]
-    read: Callable[[], None]
-
-    def __len__(self) -> int:
-        return len(self.questions)
-
-
 def test_the_digest_of_a_split_covers_records_and_no_functions():
-    def describe(answer: str) -> str:
-        return describe_split(Questions((Question("what is it?", ("a cat", answer)),), lambda: None))
-
-    assert describe("a dog") == describe("a dog") != describe("a dot")
-    assert describe("a dog").startswith("1 examples, sha256 ")
+    split, again = (SceneQuestionsData(train=1, validation=1).open(lambda _: None).train for _ in range(2))
+    first = dataclasses.replace(split.questions[0], text="is it another question?")
+    changed = dataclasses.replace(split, questions=(first, *split.questions[1:]))
+    assert describe_split(split) == describe_split(again) != describe_split(changed)
+    assert describe_split(split).startswith("4 examples, sha256 ")
 
 
 @pytest.mark.parametrize("name", ["config.json", STATE])
@@ -166,16 +151,9 @@ def test_an_unknown_validation_score_is_refused_before_anything_is_written(tmp_p
     ("wrong", "message"),
     [
         ({"epochs": 0}, "epochs must be"),
-        ({"captions_per_image": 0}, "captions_per_image"),
-        ({"label_smoothing": 1.0}, r"label_smoothing must be"),
-        ({"label_smoothing": -0.1}, "label_smoothing"),
         ({"label_smoothing": math.nan}, "label_smoothing"),
         ({"betas": (2.0, 0.9)}, r"betas"),
-        ({"betas": (0.9, 1.0)}, "betas"),
-        ({"seed": -1}, "seed must be"),
-        ({"checkpoint_every": -1}, "checkpoint_every must be"),
         ({"max_grad_norm": -1.0}, "max_grad_norm must be"),
-        ({"max_grad_norm": math.nan}, "max_grad_norm"),
     ],
 )
 def test_settings_that_no_training_can_follow_are_refused(wrong, message):
