@@ -13,6 +13,7 @@ from legenda.data import CaptionedImage, read_karpathy
 from legenda.data.annotations import read_annotations
 from legenda.data.captions import KarpathyData
 from legenda.errors import DataError
+from legenda.tasks.captioning import Captioning
 
 COCO = {
     "images": [{"id": n, "file_name": f"COCO_train2014_{n:012d}.jpg"} for n in (9, 25, 30, 34)],
@@ -250,9 +251,12 @@ def test_videos_are_data_like_images(tmp_path):
     frames.mkdir()
     for name, length in (("video0", 3), ("video1", 2)):
         np.save(frames / f"{name}.npy", np.arange(length * 4, dtype=np.float32).reshape(1, length, 4))
-    data = KarpathyData(annotations=tmp_path / "train_val_videodatainfo.json", features=frames, min_count=1)
+    data = KarpathyData(
+        annotations=tmp_path / "train_val_videodatainfo.json", features=frames, min_count=1, max_length=39
+    )
     opened = data.open(lambda _: None)
     assert opened.feature_dim == 4
+    assert Captioning(opened).create("transformer", {"dim": 16, "num_heads": 2}).generation_config.max_length == 39
     regions = opened.train.read(np.array([0]))
     assert regions.features[0].tolist() == np.arange(12.0).reshape(3, 4).tolist()
 

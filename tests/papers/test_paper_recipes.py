@@ -92,6 +92,8 @@ def test_captioning_trains_as_papers_and_releases_do():
     assert xlan.stages[0].schedule.at(9_999, 1) == pytest.approx(3.125e-4)
     rates = [mdsan.stages[0].schedule.at(0, epoch) for epoch in (1, 2, 3, 4, 10, 11, 12, 13, 19)]
     assert rates == pytest.approx([2.5e-5, 5e-5, 7.5e-5, 1e-4, 1e-4, 2e-5, 2e-5, 4e-6, 4e-6])
+    for recipe in (mdsan, RECIPES["coco.mdsan_paper"]):
+        assert sum(stage.epochs for stage in recipe.stages) == 100
     samples = mdsan.stages[1].self_critical
     assert (samples.sample_method, samples.baseline, samples.loss_reduction, samples.num_samples) == (
         "beam",
@@ -99,6 +101,14 @@ def test_captioning_trains_as_papers_and_releases_do():
         "max_length",
         5,
     )
+
+
+def test_vatex_has_the_vocabulary_and_the_lengths_of_its_release():
+    recipe = RECIPES["vatex.nsan"]
+    assert (recipe.data.tokenizer, recipe.data.min_count, recipe.data.vocabulary) == ("vatex", 5, "train")
+    assert [stage.max_caption_length + 2 for stage in recipe.stages] == [40, 40]
+    assert recipe.stages[1].self_critical.max_length == recipe.data.max_length == 39
+    assert [stage.schedule for stage in recipe.stages] == [stage.schedule for stage in RECIPES["coco.nsan"].stages]
 
 
 def test_mcan_trains_as_released():

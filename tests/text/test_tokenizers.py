@@ -24,6 +24,18 @@ def test_words_are_runs_of_word_characters(caption, tokens):
 @pytest.mark.parametrize(
     ("caption", "tokens"),
     [
+        ("A man's T-shirt, size 40.", ["a", "man", "'", "s", "t", "-", "shirt", ",", "size", "40", "."]),
+        ("He says: run!? Yes...\n", ["he", "says", ":", "run", "!", "?", "yes", "..."]),
+    ],
+)
+def test_vatex_keeps_punctuation(caption, tokens):
+    """As `Tokenizer.split_sentence_en` of the release gives them."""
+    assert create_tokenizer("vatex")(caption) == tokens
+
+
+@pytest.mark.parametrize(
+    ("caption", "tokens"),
+    [
         ("A man's T-shirt, size 40.", ["a", "man", "'s", "t", "shirt", "size", "40"]),
         ('He can\'t see (the) "dog"...\n', ["he", "ca", "n't", "see", "(", "the", ")", '"', "dog", '"']),
         ("two  dogs ", ["two", "dogs"]),

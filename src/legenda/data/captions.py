@@ -15,7 +15,7 @@ from zlib import crc32
 
 import numpy as np
 
-from legenda.config import Config
+from legenda.config import Config, PositiveInt
 from legenda.data.annotations import CaptionedImage, Restval, read_annotations
 from legenda.data.features.base import ConcatFeatureStore, FeatureStore, RegionReader
 from legenda.data.features.readers import open_features
@@ -158,6 +158,7 @@ class DataModule:
     """The splits of a data set, its vocabulary and the width of its features.
 
     backbone: the network that is trained with the model and makes features of pixels, which `read` then returns.
+    max_length: tokens of the longest generated caption.
     """
 
     train: CaptionDataset
@@ -166,6 +167,7 @@ class DataModule:
     feature_dim: int
     has_boxes: bool
     backbone: Backbone | None = None
+    max_length: int = 20
 
 
 class ScenesData(SceneCounts):
@@ -210,12 +212,15 @@ class CaptionedData(Config):
     vocabulary: Literal["train", "train_val", "all"] = "train"
     """The splits whose captions are counted: train; train and val, as in MD-SAN's release; all, as in the others, which
     leaks words of test captions."""
-    tokenizer: Literal["ptb", "karpathy", "words", "spacy"] = "ptb"
+    tokenizer: Literal["ptb", "karpathy", "words", "spacy", "vatex"] = "ptb"
     """How captions become tokens for the model: as the metrics do; by the `tokens` of Karpathy's files, as the papers
     do, or "words" where a file has none; as runs of word characters in lower case; by spaCy without punctuation, as
-    MD-SAN's release does."""
+    MD-SAN's release does; as words and punctuation, as VATEX's does."""
     special_tokens: tuple[str, ...] = (END, UNKNOWN)
     """The first entries of the vocabulary: "<end>", "<unk>" and perhaps "<begin>" and "<pad>"."""
+
+    max_length: PositiveInt = 20
+    """Tokens of the longest generated caption, its end included."""
 
     @property
     def source(self) -> str:
@@ -263,7 +268,8 @@ class CaptionedData(Config):
         others = [image for image in images if image.split in counted[self.vocabulary]]
         counts.update(self._tokenize(others, images).counts())
         words = Vocabulary.from_counts(counts, min_count=self.min_count, special_tokens=self.special_tokens)
-        return DataModule(train, validation, words, regions.feature_dim, regions.has_boxes, regions.backbone)
+        width, boxes = regions.feature_dim, regions.has_boxes
+        return DataModule(train, validation, words, width, boxes, regions.backbone, self.max_length)
 
     def split(self, name: str) -> CaptionDataset:
         """Return the images of a split that have captions; all of its images where no captions of it are given."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import re
+import string
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from legenda.io import atomic_write, read_text, verified, write_text
 from legenda.text.ptb import ptb_tokenize
 from legenda.text.vocabulary import END, UNKNOWN, Vocabulary
 
-TokenizerName = Literal["ptb", "words", "spacy"]
+TokenizerName = Literal["ptb", "words", "spacy", "vatex"]
 Tokenizer = Callable[[str], list[str]]
 
 _QUESTION_PUNCTUATION = str.maketrans("-/", "  ", ".,'!?\"()*#:;")
@@ -28,13 +29,23 @@ def create_tokenizer(name: TokenizerName) -> Tokenizer:
 
     "ptb": `ptb_tokenize`. "words": runs of word characters in lower case, the closest known rule to the `tokens` of
     Karpathy's files. "spacy": spaCy's English tokenizer on the caption in lower case, without 17 punctuation tokens, as
-    the Meshed-Memory Transformer and MD-SAN have released it; raise ConfigError where spaCy is not installed.
+    the Meshed-Memory Transformer and MD-SAN have released it; raise ConfigError where spaCy is not installed. "vatex":
+    words and punctuation in lower case, as in VATEX's release (eric-xw/Video-guided-Machine-Translation).
     """
-    return {"ptb": lambda: ptb_tokenize, "words": lambda: _word_tokenize, "spacy": _spacy_tokenizer}[name]()
+    if name == "spacy":
+        return _spacy_tokenizer()
+    return {"ptb": ptb_tokenize, "words": _word_tokenize, "vatex": _vatex_tokenize}[name]
 
 
 def _word_tokenize(caption: str) -> list[str]:
     return _WORDS(caption.lower())
+
+
+def _vatex_tokenize(caption: str) -> list[str]:
+    """Split before and after runs of other than word characters; marks are tokens of their own, but for full stops."""
+    runs = [run.strip() for run in re.split(r"(\W+)", caption.lower())]
+    marks = [set(run) <= set(string.punctuation) and set(run) != {"."} for run in runs]
+    return [token for run, are_marks in zip(runs, marks, strict=True) if run for token in (run if are_marks else [run])]
 
 
 @functools.cache
