@@ -253,7 +253,7 @@ def test_regions_are_never_repeated_for_rows(model, draw_regions, largest, monke
     monkeypatch.setattr(x_linear, "CHUNK_SIZE", 1)  # the models are so small that all would be done at once
     if any(isinstance(part, AdditiveAttention) for part in model.modules()):
         pytest.skip("additive attention takes the tanh of each row with each region: no smaller tensor would do")
-    images, rows, count = 2, 50, 13
+    images, rows, count = 2, 120, 13
     regions = draw_regions((count,) * images, dim=FEATURES)
     first = torch.zeros(images, rows, dtype=torch.long)
     with largest() as found:
