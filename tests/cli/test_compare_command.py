@@ -50,7 +50,7 @@ def test_files_are_compared_image_by_image(run_command):
 
 def test_answers_are_compared_on_the_data_of_their_run(run_command, tmp_path):
     split = QUESTIONS.split("test")
-    right = {question.id: split.annotations[question.id].answers[0] for question in split.questions}
+    right = {question.id: split.annotations[question.id].answers[0] for question in split.examples}
     runs = []
     for name, answers in (("a", right), ("b", dict.fromkeys(right, "no such answer"))):
         write_json(tmp_path / name / CONFIG, {"data": describe_data(QUESTIONS, tmp_path / name)})

@@ -61,7 +61,7 @@ def test_questions_have_peoples_answer_and_those_of_the_models(question_run, mak
 
     split = QUESTIONS.split("test")
     assert [example["id"] for example in data["examples"]] == list(split.ids)
-    for example, question in zip(data["examples"], split.questions, strict=True):
+    for example, question in zip(data["examples"], split.examples, strict=True):
         answer = split.annotations[question.id].answers[0]
         assert example["facts"] == [["question", question.text], ["answer", answer]]
         assert example["kind"] == split.annotations[question.id].question_type
@@ -82,7 +82,7 @@ def test_expressions_have_the_true_box_and_those_of_the_models(make_run, tmp_pat
     assert any(note.startswith("5 of 12 expressions are shown") for note in data["footnotes"])
     split = EXPRESSIONS.split("test")
     for example in data["examples"]:
-        meant = split.expressions[split.ids.index(example["id"])]
+        meant = split.examples[split.ids.index(example["id"])]
         prediction = example["captions"]["mcan_grounding"]
         assert example["facts"] == [["expression", " ".join(meant.tokens)]]
         np.testing.assert_allclose(np.array(example["box"]) * 320, meant.box, atol=0.1)

@@ -128,7 +128,7 @@ def test_real_phrases_choose_among_real_detections(shared):
     opened = data.open(lambda _: None)
     assert (opened.feature_dim, len(opened.vocabulary)) == (81, 5149)
     assert (len(opened.train), len(opened.validation)) == (77898, 13123)
-    everything = [*opened.train.expressions, *opened.validation.expressions]
+    everything = [*opened.train.examples, *opened.validation.examples]
     assert len({expression.id for expression in everything}) == len(everything)
     assert sum(len(expression.boxes) > 1 for expression in everything) == 16756
     first = everything[0]

@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file
 
 from legenda import Regions
+from legenda.extras.co_attention import CoAttentionDataModule
 from legenda.extras.grounding import (
     BoxObjective,
     Expression,
-    ExpressionDataModule,
     ExpressionDataset,
     Grounding,
     SceneExpressionsData,
@@ -30,10 +30,10 @@ SIZES = {**SCENE_SIZES, "dim": 32, "word_dim": 16, "num_layers": 1, "ff_dim": 32
 
 
 @pytest.fixture(scope="module")
-def data() -> ExpressionDataModule:
+def data() -> CoAttentionDataModule:
     """The expressions about a few scenes, cut to eight."""
     opened = SceneExpressionsData(train=4, validation=3).open(lambda _: None)
-    return replace(opened, train=replace(opened.train, expressions=opened.train.expressions[:8]))
+    return replace(opened, train=replace(opened.train, examples=opened.train.examples[:8]))
 
 
 @pytest.fixture(scope="module")

@@ -7,20 +7,23 @@ import numpy as np
 import pytest
 import torch
 
+from legenda import Regions
 from legenda.data.features.packed import write_store
 from legenda.data.scenes import FEATURE_DIM
 from legenda.errors import DataError
 from legenda.extras.vqa import (
     PEOPLE,
+    AnswerObjective,
     DaquarData,
-    EncodedQuestions,
     Question,
     QuestionDataset,
     SceneQuestionsData,
     VqaData,
 )
 from legenda.metrics.vqa import Annotation
+from legenda.models.registry import build_model
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
+from legenda.training import TrainingConfig
 
 DIM = 5
 
@@ -157,8 +160,8 @@ def asked(number: int, text: str, answers: tuple[str, ...] | None) -> Question:
 
 
 def a_set(*questions: Question) -> QuestionDataset:
-    """Questions whose regions are never read."""
-    return QuestionDataset(questions, lambda _: pytest.fail("no regions are needed here"), "nowhere", "none")
+    """Questions about images of one region."""
+    return QuestionDataset(questions, lambda rows: Regions(torch.zeros(len(rows), 1, 2)), "nowhere", "none")
 
 
 def test_questions_become_padded_rows_and_soft_targets():
@@ -167,12 +170,14 @@ def test_questions_become_padded_rows_and_soft_targets():
         asked(1, "is a red, red, red cat", ("x",) * 10),
     )
     vocabulary = QuestionVocabulary.build([["what", "is", "red"]])
-    encoded = EncodedQuestions.of(split, vocabulary, AnswerVocabulary(("", "red", "it", "blue")), 4)
-    assert encoded.tokens.tolist() == [[2, 3, 1, 0], [3, 1, 4, 4]]
-    assert encoded.tokens.dtype == torch.int64
-    targets = encoded.targets(np.array([1, 0, 0]))
+    model = build_model("mcan", {"vocab_size": 5, "feature_dim": 2, "answers": 4, "max_text_length": 4})
+    model.vocabulary, model.answers = vocabulary, AnswerVocabulary(("", "red", "it", "blue"))
+    objective = AnswerObjective(model, TrainingConfig(), split)
+    assert objective.tokens.tolist() == [[2, 3, 1, 0], [3, 1, 4, 4]]
+    batch = objective.read(np.array([1, 0, 0]))
+    assert batch["question"].dtype == torch.int64
     expected = [0.0, 0.9, 1.0, 0.3]
-    assert targets.tolist() == [pytest.approx(row) for row in ([0.0] * 4, expected, expected)]
+    assert batch["targets"].tolist() == [pytest.approx(row) for row in ([0.0] * 4, expected, expected)]
 
 
 def test_daquar_shares_no_image_between_splits(shared, tmp_path):
@@ -182,7 +187,7 @@ def test_daquar_shares_no_image_between_splits(shared, tmp_path):
     data = DaquarData(questions=folder, features=(tmp_path / "f.safetensors",))
     splits = {name: data.split(name) for name in ("train", "val", "test")}
     assert {name: len(split) for name, split in splits.items()} == {"train": 6142, "val": 653, "test": 5673}
-    images = [{question.image for question in split.questions} for split in splits.values()]
+    images = [{question.image for question in split.examples} for split in splits.values()]
     assert [len(own) for own in images] == [715, 79, 653]
     assert len(set.union(*images)) == 715 + 79 + 653
     opened = data.open(lambda _: None)

@@ -9,7 +9,8 @@ import torch
 from safetensors.torch import load_file
 
 from legenda import Regions
-from legenda.extras.vqa import AnswerObjective, QuestionDataModule, QuestionDataset, SceneQuestionsData, Vqa
+from legenda.extras.co_attention import CoAttentionDataModule
+from legenda.extras.vqa import AnswerObjective, QuestionDataset, SceneQuestionsData, Vqa
 from legenda.importers import load as load_released
 from legenda.models.checkpoint import load_any
 from legenda.papers import get_recipe
@@ -23,7 +24,7 @@ SIZES = {**SCENE_SIZES, "dim": 32, "word_dim": 16, "num_layers": 1, "ff_dim": 32
 
 
 @pytest.fixture(scope="module")
-def data() -> QuestionDataModule:
+def data() -> CoAttentionDataModule:
     """Eight questions about two scenes, and twelve for validation."""
     return SceneQuestionsData(train=2, validation=3).open(lambda _: None)
 
@@ -100,7 +101,7 @@ def test_a_batch_has_questions_and_soft_targets(task, data):
     assert batch["question"].shape == (B, data.max_text_length)
     assert batch["targets"].shape == (B, A)
     for row, position in enumerate((3, 0)):
-        question = data.train.questions[position]
+        question = data.train.examples[position]
         answer = question.annotation.answers[0]
         assert batch["targets"][row].nonzero().flatten().tolist() == [data.answers.ids[answer]]
         assert batch["targets"][row].max() == 1.0

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from legenda.errors import LegendaError
+from legenda.extras.co_attention import read_word_vectors
 from legenda.extras.vqa import read_main_answers, read_vqa
-from legenda.extras.word_vectors import read_word_vectors
 from legenda.metrics.vqa import Annotation
 
 QUESTION = {"image_id": 9, "question": "Is it red?", "question_id": 90}
@@ -62,7 +62,7 @@ def test_faults_in_questions_are_named(tmp_path, content, problem):
     ("entries", "problem"),
     [
         ([], "a.json has no annotation of question 90"),
-        ([ANNOTATION, ANNOTATION], "a.json annotates question 90 twice"),
+        ([ANNOTATION, ANNOTATION], "a.json: question 90 has two annotations"),
         ([{**ANNOTATION, "answers": "yes"}], r"'answers' of .*a.json: annotations\[0\]"),
     ],
 )

@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from legenda.config import Config
 from legenda.data.annotations import read_annotations
-from legenda.data.features.base import ConcatFeatureStore, RegionReader
+from legenda.data.features.base import ConcatFeatureStore
 from legenda.data.features.readers import open_stores
 from legenda.data.registry import choose_split, hold_out
 from legenda.data.scenes import FEATURE_DIM, SceneSplit
@@ -26,14 +25,21 @@ from legenda.data.scenes.dataset import SceneCounts, scene_reader
 from legenda.data.scenes.pixels import SIDE
 from legenda.data.scenes.scene import Scene, Thing
 from legenda.errors import DataError
-from legenda.extras.word_vectors import create_co_attention_model, iter_batches, read_word_vectors
+from legenda.extras.co_attention import (
+    CoAttentionDataModule,
+    CoAttentionDataset,
+    CoAttentionObjective,
+    StoredData,
+    create_co_attention_model,
+    iter_batches,
+    words_of,
+)
 from legenda.io import get_field, read_json, read_pickle
 from legenda.metrics.boxes import HIT, box_iou, grounding_accuracy, score_targets
 from legenda.models.mcan import Grounder, encode_deltas, in_pixels
-from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, batch_to_regions, regions_to_batch
+from legenda.tasks.base import Batch, Loss, PreparedBatch, batch_to_regions, regions_to_batch
 from legenda.tasks.reporting import EvaluationResult, Example, Prediction, ReportedTask, mean_with_ci, means_by_group
 from legenda.text.tokenizers import tokenize_question
-from legenda.text.vocabulary import QuestionVocabulary, encode_tokens
 
 ExpressionKind = Literal["near", "size", "plain"]
 
@@ -243,35 +249,25 @@ def _is_box(box: Box) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class ExpressionDataset:
-    """One split: its expressions and a reader of the regions of their images, which always have boxes.
+class ExpressionDataset(CoAttentionDataset):
+    """One split of `Expression`s about images whose regions have boxes."""
 
-    read: from positions in this split `(B,)` to the Regions of the images of those expressions.
-    source: what the regions are read from, for messages. extractor: the extractor of the regions.
-    """
-
-    expressions: tuple[Expression, ...]
-    read: RegionReader
-    source: str
-    extractor: str
-
-    def __len__(self) -> int:
-        return len(self.expressions)
-
-    @cached_property
-    def ids(self) -> tuple[str, ...]:
-        """Return the expressions' ids, all different."""
-        return tuple(expression.id for expression in self.expressions)
+    @classmethod
+    def stored(cls, examples: Sequence[Any], store: ConcatFeatureStore) -> Self:
+        """Return expressions about images whose regions are in stores; raise DataError where these have no boxes."""
+        if not store.has_boxes:
+            raise DataError(f"{store.source} has no boxes, among which expressions choose; name features of regions")
+        return super().stored(examples, store)
 
     @cached_property
     def boxes(self) -> np.ndarray:
         """Return the true boxes `(E, 4)` float32, x1 y1 x2 y2 in pixels."""
-        return np.array([expression.box for expression in self.expressions], np.float32)
+        return np.array([expression.box for expression in self.examples], np.float32)
 
     @cached_property
     def sizes(self) -> np.ndarray:
         """Width and height of the images `(E, 2)` float32, in pixels."""
-        return np.array([expression.size for expression in self.expressions], np.float32)
+        return np.array([expression.size for expression in self.examples], np.float32)
 
     def score(self, predictions: Mapping[str, Sequence[float]]) -> dict[str, float | None]:
         """Return the percentage of boxes, x1 y1 x2 y2 in pixels, with IoU of at least 0.5: overall, then by kind.
@@ -282,7 +278,7 @@ class ExpressionDataset:
             if len(predictions.get(name, ())) != 4:
                 raise DataError(f"the expression {name} has no predicted box x1 y1 x2 y2; predict one for each")
         predicted = np.array([predictions[name] for name in self.ids], np.float32)
-        kinds = np.array([expression.kind for expression in self.expressions])
+        kinds = np.array([expression.kind for expression in self.examples])
         scores: dict[str, float | None] = {"accuracy": grounding_accuracy(predicted, self.boxes)}
         for kind in dict.fromkeys(kinds.tolist()):
             if kind:
@@ -290,30 +286,7 @@ class ExpressionDataset:
         return scores
 
 
-@dataclass(frozen=True, eq=False)
-class ExpressionDataModule:
-    """A data set of expressions in use.
-
-    max_text_length: the length of every row of words. vectors: first vectors of the words `(V, E)`, or None.
-    """
-
-    train: ExpressionDataset
-    validation: ExpressionDataset
-    vocabulary: QuestionVocabulary
-    feature_dim: int
-    max_text_length: int
-    vectors: np.ndarray | None = None
-
-
-def stored_expressions(expressions: Sequence[Expression], store: ConcatFeatureStore) -> ExpressionDataset:
-    """Expressions about images whose regions are in stores; DataError where these have no boxes."""
-    if not store.has_boxes:
-        raise DataError(f"{store.source} has no boxes, among which expressions choose; name features of regions")
-    read = store.reader([expression.image for expression in expressions])
-    return ExpressionDataset(tuple(expressions), read, store.source, store.extractor)
-
-
-class ExpressionData(Config):
+class ExpressionData(StoredData):
     """Expressions in files, and feature stores of their images with boxes."""
 
     features: tuple[Path, ...]
@@ -321,33 +294,27 @@ class ExpressionData(Config):
     detections."""
     validation: Literal["held_out", "val"] = "val"
     """What selects the best model: every 50th image of train, whose expressions are then not trained on; or val."""
-    vectors: Path | None = None
-    """Initial word vectors, a text file in GloVe's layout; random if None."""
-    max_text_length: int = 14
-    """Words of an expression that are read."""
 
-    def open(self, progress: Callable[[str], None]) -> ExpressionDataModule:
+    dataset = ExpressionDataset
+
+    def open(self, progress: Callable[[str], None]) -> CoAttentionDataModule:
         """Read the expressions and open the features; the words are those of train."""
-        path, read = self.source()
-        progress(f"reading {path}")
-        parts, store = read(), open_stores(self.features)
-        examples = choose_split(parts, "train", path)
+        progress("reading the expressions")
+        path, parts = self.read()
+        train = choose_split(parts, "train", path)
         if self.validation == "held_out":
-            held_out, examples = hold_out(examples)
+            held_out, train = hold_out(train)
         else:
             held_out = choose_split(parts, "val", path)
-        train, validation = stored_expressions(examples, store), stored_expressions(held_out, store)
-        vocabulary = _words(train.expressions)
-        vectors = None if self.vectors is None else read_word_vectors(self.vectors, vocabulary.tokens)
-        return ExpressionDataModule(train, validation, vocabulary, store.feature_dim, self.max_text_length, vectors)
+        return self.load(train, held_out, words_of(train))
 
     def split(self, name: str) -> ExpressionDataset:
         """Return a split of the file: train, val and others."""
-        path, read = self.source()
-        return stored_expressions(choose_split(read(), name, path), open_stores(self.features))
+        path, parts = self.read()
+        return ExpressionDataset.stored(choose_split(parts, name, path), open_stores(self.features))
 
-    def source(self) -> tuple[Path, Callable[[], Mapping[str, Sequence[Expression]]]]:
-        """Return the file of the expressions and its reader."""
+    def read(self) -> tuple[Path, Mapping[str, Sequence[Expression]]]:
+        """Return the file of the expressions, and these by split."""
         raise NotImplementedError
 
 
@@ -363,9 +330,9 @@ class RefsData(ExpressionData):
     """What selects the best model: every 50th image of train, whose expressions are then not trained on; or val, which
     tables score, as in the releases."""
 
-    def source(self) -> tuple[Path, Callable[[], Mapping[str, Sequence[Expression]]]]:
-        """Return the file of the expressions and its reader."""
-        return self.refs, lambda: read_refs(self.refs, self.instances)
+    def read(self) -> tuple[Path, Mapping[str, Sequence[Expression]]]:
+        """Return the file of the expressions, and these by split."""
+        return self.refs, read_refs(self.refs, self.instances)
 
 
 class EntitiesData(ExpressionData):
@@ -379,9 +346,9 @@ class EntitiesData(ExpressionData):
     max_text_length: int = 10
     """Words of a phrase that are read."""
 
-    def source(self) -> tuple[Path, Callable[[], Mapping[str, Sequence[Expression]]]]:
-        """Return the file of the phrases and its reader."""
-        return self.phrases, lambda: read_entities(self.phrases, self.annotations)
+    def read(self) -> tuple[Path, Mapping[str, Sequence[Expression]]]:
+        """Return the file of the phrases, and these by split."""
+        return self.phrases, read_entities(self.phrases, self.annotations)
 
 
 class SceneExpressionsData(SceneCounts):
@@ -393,11 +360,11 @@ class SceneExpressionsData(SceneCounts):
     kind: Literal["scene_expressions"] = "scene_expressions"
     examples_each: ClassVar[int] = PER_SCENE
 
-    def open(self, progress: Callable[[str], None]) -> ExpressionDataModule:
+    def open(self, progress: Callable[[str], None]) -> CoAttentionDataModule:
         """Draw the scenes, find their regions in the pixels and refer to their things."""
         progress(f"drawing {self.train} scenes for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
-        return ExpressionDataModule(train, validation, _words(train.expressions), FEATURE_DIM, MOST_WORDS)
+        return CoAttentionDataModule(train, validation, words_of(train.examples), FEATURE_DIM, MOST_WORDS)
 
     def split(self, name: str) -> ExpressionDataset:
         """Return the expressions about the scenes of a split."""
@@ -417,11 +384,7 @@ def scene_expressions(scene_split: SceneSplit) -> ExpressionDataset:
     return ExpressionDataset(tuple(expressions), scene_reader(scene_split, scenes), "scenes", "scenes")
 
 
-def _words(expressions: Sequence[Expression]) -> QuestionVocabulary:
-    return QuestionVocabulary.build(expression.tokens for expression in expressions)
-
-
-class BoxObjective(Objective):
+class BoxObjective(CoAttentionObjective):
     """KL divergence of the scores from the normalized IoU, plus half the smooth L1 loss of the deltas (mmnas).
 
     The targets of the scores are the IoUs of at least 0.5, normalized to sum to 1 for each expression; the divergence
@@ -431,13 +394,6 @@ class BoxObjective(Objective):
 
     model: Grounder
     loss_weights = (1.0, 0.5)
-
-    @cached_property
-    def tokens(self) -> Int[Tensor, "E L"]:
-        """The expressions of the split as token ids."""
-        assert self.model.vocabulary is not None
-        texts = (expression.tokens for expression in self.split.expressions)
-        return encode_tokens(texts, self.model.vocabulary, self.model.config.max_text_length)
 
     def read(self, indices: np.ndarray) -> Batch:
         """Return regions, expressions `(B, L)`, targets of scores `(B, N)` and of deltas `(B, N, 4)`."""
@@ -481,7 +437,7 @@ class Grounding(ReportedTask):
     }
     score_name = "IoU"
     objective_class = BoxObjective
-    data: ExpressionDataModule
+    data: CoAttentionDataModule
 
     def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Grounder:
         """Return MCAN for grounding; its word embeddings start from the data's word vectors, if given."""
@@ -492,7 +448,7 @@ class Grounding(ReportedTask):
     def metric_names(self) -> Collection[str]:
         """Return the names of the scores, found by scoring the ground truth of one expression of each kind."""
         split = self.data.validation
-        kinds = {expression.kind: expression for expression in split.expressions}
+        kinds = {expression.kind: expression for expression in split.examples}
         return self.score({expression.id: expression.box for expression in kinds.values()}, split).keys()
 
     @staticmethod
@@ -502,22 +458,21 @@ class Grounding(ReportedTask):
         """Return boxes x1 y1 x2 y2 in pixels; there is no search, so `beam_size` is ignored."""
         del beam_size
         boxes: dict[str, list[float]] = {}
-        for batch, regions in iter_batches(model, split, indices):
-            expressions = [split.expressions[index] for index in batch]
-            located = model.locate(regions, [expression.tokens for expression in expressions], split.sizes[batch])
+        for expressions, regions in iter_batches(model, split, indices):
+            sizes = np.array([expression.size for expression in expressions], np.float32)
+            located = model.locate(regions, [expression.tokens for expression in expressions], sizes)
             boxes |= zip((expression.id for expression in expressions), located.tolist(), strict=True)
         return boxes
 
     @staticmethod
     def score(predictions: Mapping[str, Any], split: ExpressionDataset) -> dict[str, float | None]:
         """Return percentages of hits over the predicted expressions."""
-        predicted = tuple(expression for expression in split.expressions if expression.id in predictions)
-        return replace(split, expressions=predicted).score(predictions)
+        return split.select(predictions.keys()).score(predictions)
 
     @staticmethod
     def describe_example(split: ExpressionDataset, index: int) -> Example:
         """Return the expression and its ground-truth box."""
-        expression = split.expressions[index]
+        expression = split.examples[index]
         box = _relative_box(expression.box, expression.size)
         text = " ".join(expression.tokens)
         return Example((("expression", text),), expression.kind, expression.image, box, expression.size)
@@ -528,7 +483,7 @@ class Grounding(ReportedTask):
         predicted = np.array([predictions[name] for name in split.ids], np.float32)
         overlaps = dict(zip(split.ids, box_iou(predicted, split.boxes).tolist(), strict=True))
         hits = {name: float(overlap >= HIT) for name, overlap in overlaps.items()}
-        kinds = {expression.id: expression.kind for expression in split.expressions}
+        kinds = {expression.id: expression.kind for expression in split.examples}
         groups = means_by_group(hits, kinds)
         return EvaluationResult(
             {"accuracy": mean_with_ci(hits)}, overlaps, {"kind of expression": groups} if groups else {}
@@ -543,7 +498,7 @@ class Grounding(ReportedTask):
         scores: Mapping[str, float],
     ) -> dict[str, Prediction]:
         """Return the boxes with their IoU."""
-        expressions = [split.expressions[index] for index in indices]
+        expressions = [split.examples[index] for index in indices]
         return {
             expression.id: Prediction(
                 verdict=scores[expression.id] >= HIT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -14,27 +14,33 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from legenda.config import Config
-from legenda.data.features.base import ConcatFeatureStore, RegionReader
 from legenda.data.features.readers import open_stores
 from legenda.data.registry import choose_split, hold_out
 from legenda.data.scenes import FEATURE_DIM, SceneSplit
 from legenda.data.scenes.dataset import SceneCounts, scene_reader
 from legenda.data.scenes.questions import MOST_WORDS, PER_SCENE, ask
 from legenda.errors import DataError
-from legenda.extras.word_vectors import create_co_attention_model, iter_batches, read_word_vectors
+from legenda.extras.co_attention import (
+    CoAttentionDataModule,
+    CoAttentionDataset,
+    CoAttentionObjective,
+    StoredData,
+    create_co_attention_model,
+    iter_batches,
+    words_of,
+)
 from legenda.io import get_field, read_json, read_text, verified, write_json
-from legenda.metrics.vqa import Annotation, evaluate_vqa, normalize_answer, read_annotation, soft_targets
+from legenda.metrics.vqa import Annotation, evaluate_vqa, normalize_answer, read_annotations, soft_targets
 from legenda.models.mcan import Mcan
 from legenda.run_folder import ANSWERS
-from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, batch_to_regions, check_boxes, regions_to_batch
+from legenda.tasks.base import Batch, Loss, PreparedBatch, batch_to_regions, check_boxes, regions_to_batch
 from legenda.tasks.reporting import EvaluationResult, Example, Prediction, ReportedTask, mean_with_ci, means_by_group
 from legenda.text.tokenizers import tokenize_question
-from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary, encode_tokens, read_answers
+from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary, read_answers
 
 PEOPLE = 10
 """How many people answer a question of VQA; a single answer counts as that of all of them."""
@@ -56,6 +62,11 @@ class Question:
     text: str
     annotation: Annotation | None
 
+    @property
+    def tokens(self) -> list[str]:
+        """The words of the question."""
+        return tokenize_question(self.text)
+
 
 def read_vqa(questions: str | Path, annotations: str | Path | None = None) -> list[Question]:
     """Read questions in the layout of VQA v2, and their annotations where there are some, in the file's order.
@@ -65,7 +76,9 @@ def read_vqa(questions: str | Path, annotations: str | Path | None = None) -> li
     and for one without annotation.
     """
     path = Path(questions)
-    answered = {} if annotations is None else _read_annotations(Path(annotations))
+    answered: dict[str, Annotation] = {}
+    if annotations is not None:
+        answered = read_annotations(_list(Path(annotations), "annotations", _ANNOTATIONS), f"{annotations}: ")
     by_id: dict[str, Question] = {}
     for number, entry in enumerate(_list(path, "questions", _QUESTIONS)):
         where = f"{path}: questions[{number}]"
@@ -90,18 +103,6 @@ def read_main_answers(path: str | Path) -> list[str]:
         )
         for number, entry in enumerate(_list(path, "annotations", _ANNOTATIONS))
     ]
-
-
-def _read_annotations(path: Path) -> dict[str, Annotation]:
-    by_id: dict[str, Annotation] = {}
-    for number, entry in enumerate(_list(path, "annotations", _ANNOTATIONS)):
-        where = f"{path}: annotations[{number}]"
-        annotation = read_annotation(where, entry)
-        name = str(get_field(entry, "question_id", int | str, where, _ANNOTATIONS))
-        if name in by_id:
-            raise DataError(f"{path} annotates question {name} twice; leave one of them out")
-        by_id[name] = annotation
-    return by_id
 
 
 def _list(path: Path, key: str, hint: str) -> list[Any]:
@@ -146,37 +147,20 @@ def write_vqa_results(path: str | Path, predictions: Mapping[str, str]) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class QuestionDataset:
-    """One split: its questions and a reader of their images' regions.
+class QuestionDataset(CoAttentionDataset):
+    """One split of `Question`s; by_type: whether `score` also returns the accuracy of each type of question."""
 
-    read: from positions in this split `(B,)` to the Regions of the images of those questions.
-    source: what the regions are read from, for messages. extractor: the extractor of the regions.
-    by_type: whether `score` also returns the accuracy of each type of question.
-    """
-
-    questions: tuple[Question, ...]
-    read: RegionReader
-    source: str
-    extractor: str
     by_type: bool = False
-
-    def __len__(self) -> int:
-        return len(self.questions)
-
-    @cached_property
-    def ids(self) -> tuple[str, ...]:
-        """Return the questions' ids, all different."""
-        return tuple(question.id for question in self.questions)
 
     @property
     def missing_targets(self) -> str | None:
         """Return "answers" where no question has one, so that nothing can be scored; else None."""
-        return None if any(question.annotation is not None for question in self.questions) else "answers"
+        return None if any(question.annotation is not None for question in self.examples) else "answers"
 
     @cached_property
     def annotations(self) -> dict[str, Annotation]:
         """The human answers, by question; raise DataError where a question has none."""
-        annotations = {question.id: question.annotation for question in self.questions}
+        annotations = {question.id: question.annotation for question in self.examples}
         known = {name: annotation for name, annotation in annotations.items() if annotation is not None}
         if len(known) != len(annotations):
             raise DataError("the questions of this split come without answers; use another split, or submit to EvalAI")
@@ -189,91 +173,17 @@ class QuestionDataset:
         return {"accuracy": scores.overall, **scores.answer_types, **types}
 
 
-@dataclass(frozen=True, eq=False)
-class QuestionDataModule:
-    """A data set of questions in use.
-
-    max_text_length: the length of every row of question words. vectors: first vectors of the words `(V, E)`, or None.
-    """
-
-    train: QuestionDataset
-    validation: QuestionDataset
-    vocabulary: QuestionVocabulary
-    answers: AnswerVocabulary
-    feature_dim: int
-    has_boxes: bool
-    max_text_length: int
-    vectors: np.ndarray | None = None
-
-
-def stored_questions(questions: Sequence[Question], store: ConcatFeatureStore) -> QuestionDataset:
-    """Questions about images whose features are in stores."""
-    read = store.reader([question.image for question in questions])
-    return QuestionDataset(tuple(questions), read, store.source, store.extractor)
-
-
-def question_rows(
-    questions: Iterable[Question], vocabulary: QuestionVocabulary, max_text_length: int
-) -> Int[Tensor, "Q L"]:
-    """Return the words of questions as rows of ids, padded with 0."""
-    return encode_tokens((tokenize_question(question.text) for question in questions), vocabulary, max_text_length)
-
-
-@dataclass(frozen=True, eq=False)
-class EncodedQuestions:
-    """The questions of a split as ids, and the soft targets of their answers.
-
-    tokens `(Q, L)` int64, padded with 0. Question q has answer_ids[offsets[q] : offsets[q + 1]] with their `scores`;
-    answers outside the vocabulary are left out, so that a question may have none.
-    """
-
-    tokens: Int[Tensor, "Q L"]
-    answer_ids: np.ndarray
-    scores: np.ndarray
-    offsets: np.ndarray
-    answer_count: int
-
-    @staticmethod
-    def of(
-        split: QuestionDataset, vocabulary: QuestionVocabulary, answers: AnswerVocabulary, max_text_length: int
-    ) -> EncodedQuestions:
-        """Questions cut at `max_text_length` words; DataError where the split comes without answers."""
-        ids, scores, offsets = [], [], [0]
-        for annotation in split.annotations.values():
-            for answer, score in soft_targets(annotation.answers).items():
-                if answer in answers.ids:
-                    ids.append(answers.ids[answer])
-                    scores.append(score)
-            offsets.append(len(ids))
-        rows = question_rows(split.questions, vocabulary, max_text_length)
-        return EncodedQuestions(
-            rows, np.array(ids, np.int64), np.array(scores, np.float32), np.array(offsets), len(answers)
-        )
-
-    def targets(self, positions: np.ndarray) -> Float[Tensor, "B A"]:
-        """Return the soft target of each answer, 0 to 1, for the questions at these positions."""
-        import torch
-
-        rows = np.zeros((len(positions), self.answer_count), np.float32)
-        for row, position in zip(rows, positions, strict=True):
-            answers = slice(*self.offsets[position : position + 2])
-            row[self.answer_ids[answers]] = self.scores[answers]
-        return torch.from_numpy(rows)
-
-
 _VOCAB_SPLITS = ("train", "val", "test", "vg")
 """The files whose questions make the vocabulary, in this order, where they are there."""
 
 
-class VqaData(Config):
+class VqaData(StoredData):
     """VQA v2 under its official file names, and feature stores of COCO's images."""
 
     kind: Literal["vqa"] = "vqa"
     questions: Path
     """The folder of v2_OpenEnded_mscoco_*_questions.json, v2_mscoco_*_annotations.json and, for VG,
     VG_questions.json and VG_annotations.json; .gz of any."""
-    features: tuple[Path, ...]
-    """Stores made by `legenda extract` or `convert`, or any that the latter reads; MCAN's folders of .npz are."""
     train: Literal["train", "train+val", "train+val+vg"] = "train"
     """The training questions; with val among them, the accuracy on val is meaningless, and test is for EvalAI."""
     validation: Literal["held_out", "val"] = "held_out"
@@ -281,40 +191,29 @@ class VqaData(Config):
     tables score, as in the releases."""
     answers: Path | None = None
     """A JSON list of answers, such as answer_dict.json; without it, those seen more than 8 times in train and val."""
-    vectors: Path | None = None
-    """Initial word vectors, a text file in GloVe's layout; random if None."""
-    max_text_length: int = 14
-    """Words of a question that are read."""
     with_cls: bool = False
-    """Return whether the vocabulary has OpenVQA's third special word, which its counts of parameters include."""
+    """Whether the vocabulary has OpenVQA's third special word, which its counts of parameters include."""
 
-    def open(self, progress: Callable[[str], None]) -> QuestionDataModule:
+    dataset = QuestionDataset
+
+    def open(self, progress: Callable[[str], None]) -> CoAttentionDataModule:
         """Read questions and answers and open the features."""
         progress(f"reading {self.questions}")
-        store = open_stores(self.features)
         needed = [*self.train.split("+"), "val"]
         parts = {name: self._part(name) for name in _VOCAB_SPLITS if name in needed or self._files(name)[0].exists()}
-        texts = [question.text for part in parts.values() for question in part]
-        vocabulary = QuestionVocabulary.build(map(tokenize_question, texts), with_cls=self.with_cls)
+        words = (question.tokens for part in parts.values() for question in part)
+        vocabulary = QuestionVocabulary.build(words, with_cls=self.with_cls)
         if self.validation == "held_out":
             held_out, parts["train"] = hold_out(parts["train"])
         else:
             held_out = parts["val"]
-        return QuestionDataModule(
-            train=stored_questions([q for name in self.train.split("+") for q in parts[name]], store),
-            validation=stored_questions(held_out, store),
-            vocabulary=vocabulary,
-            answers=self._answers(),
-            feature_dim=store.feature_dim,
-            has_boxes=store.has_boxes,
-            max_text_length=self.max_text_length,
-            vectors=None if self.vectors is None else read_word_vectors(self.vectors, vocabulary.tokens),
-        )
+        train = [question for name in self.train.split("+") for question in parts[name]]
+        return self.load(train, held_out, vocabulary, self._answers())
 
     def split(self, name: str) -> QuestionDataset:
         """train, val, vg, test or test-dev; the last two come without answers."""
         read = choose_split(dict.fromkeys((*_VOCAB_SPLITS, "test-dev"), self._part), name, "VQA")
-        return stored_questions(read(name), open_stores(self.features))
+        return QuestionDataset.stored(read(name), open_stores(self.features))
 
     def _part(self, name: str) -> list[Question]:
         found = read_vqa(*self._files(name))
@@ -339,8 +238,8 @@ class VqaData(Config):
         return zipped if zipped.exists() else self.questions / name
 
 
-class DaquarData(Config):
-    """DAQUAR's questions about indoor scenes, and a feature store of its images.
+class DaquarData(StoredData):
+    """DAQUAR's questions about indoor scenes, and a feature store of its images under their ids, as image12.
 
     The splits share no image, unlike those of the CSVs data_train and data_eval: test are the questions about the
     images of test_images_list.txt, val those about every tenth image of train_images_list.txt, train the others.
@@ -349,32 +248,21 @@ class DaquarData(Config):
     kind: Literal["daquar"] = "daquar"
     questions: Path
     """The folder of data.csv, train_images_list.txt and test_images_list.txt."""
-    features: tuple[Path, ...]
-    """Stores of the images under their ids, as image12."""
     max_text_length: int = 20
-    """Words of a question that are read."""
 
-    def open(self, progress: Callable[[str], None]) -> QuestionDataModule:
-        """Read the questions and opens the features; the words and the answers are those of train."""
+    dataset = QuestionDataset
+
+    def open(self, progress: Callable[[str], None]) -> CoAttentionDataModule:
+        """Read the questions and open the features; the words and the answers are those of train."""
         progress(f"reading {self.questions}")
-        store = open_stores(self.features)
         parts = self._parts()
         train = parts["train"]
         answers = [question.annotation.answers[0] for question in train if question.annotation is not None]
-        return QuestionDataModule(
-            train=stored_questions(train, store),
-            validation=stored_questions(parts["val"], store),
-            vocabulary=QuestionVocabulary.build(tokenize_question(question.text) for question in train),
-            answers=AnswerVocabulary.build(answers, min_count=1),
-            feature_dim=store.feature_dim,
-            has_boxes=store.has_boxes,
-            max_text_length=self.max_text_length,
-        )
+        return self.load(train, parts["val"], words_of(train), AnswerVocabulary.build(answers, min_count=1))
 
     def split(self, name: str) -> QuestionDataset:
         """train, val or test."""
-        part = choose_split(self._parts(), name, "DAQUAR")
-        return stored_questions(part, open_stores(self.features))
+        return QuestionDataset.stored(choose_split(self._parts(), name, "DAQUAR"), open_stores(self.features))
 
     def _parts(self) -> dict[str, list[Question]]:
         questions = read_daquar(self.questions / "data.csv")
@@ -403,15 +291,14 @@ class SceneQuestionsData(SceneCounts):
     kind: Literal["scene_questions"] = "scene_questions"
     examples_each: ClassVar[int] = PER_SCENE
 
-    def open(self, progress: Callable[[str], None]) -> QuestionDataModule:
+    def open(self, progress: Callable[[str], None]) -> CoAttentionDataModule:
         """Draw the scenes, find their regions in the pixels and ask about them."""
         progress(f"drawing {self.train} scenes for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
-        vocabulary = QuestionVocabulary.build(tokenize_question(question.text) for question in train.questions)
-        answers = AnswerVocabulary.build(
-            (annotation.answers[0] for annotation in train.annotations.values()), min_count=1
-        )
-        return QuestionDataModule(train, validation, vocabulary, answers, FEATURE_DIM, True, MOST_WORDS)
+        given = (annotation.answers[0] for annotation in train.annotations.values())
+        answers = AnswerVocabulary.build(given, min_count=1)
+        words = words_of(train.examples)
+        return CoAttentionDataModule(train, validation, words, FEATURE_DIM, MOST_WORDS, answers=answers)
 
     def split(self, name: str) -> QuestionDataset:
         """Return the questions about the scenes of a split."""
@@ -433,7 +320,7 @@ _CORRECT = 0.5
 """Accuracy from which a report calls an answer correct: two of ten annotators gave it."""
 
 
-class AnswerObjective(Objective):
+class AnswerObjective(CoAttentionObjective):
     """Binary cross-entropy of every answer, summed over answers and questions as in MCAN's release.
 
     Each chunk is weighted by its fraction of a step, so that the loss of a step is the sum over its questions for any
@@ -443,18 +330,25 @@ class AnswerObjective(Objective):
     model: Mcan
 
     @cached_property
-    def questions(self) -> EncodedQuestions:
-        """The questions of the split as token ids, with soft targets over the answers."""
-        model = self.model
-        assert model.vocabulary is not None
-        assert model.answers is not None
-        return EncodedQuestions.of(self.split, model.vocabulary, model.answers, model.config.max_text_length)
+    def targets(self) -> list[dict[int, float]]:
+        """The soft targets of each question by answer id; of answers outside the vocabulary there are none."""
+        assert self.model.answers is not None
+        ids, annotations = self.model.answers.ids, self.split.annotations.values()
+        by_answer = (soft_targets(annotation.answers).items() for annotation in annotations)
+        return [{ids[answer]: score for answer, score in items if answer in ids} for items in by_answer]
 
     def read(self, indices: np.ndarray) -> Batch:
         """Return regions, questions `(B, L)` and targets `(B, A)`."""
-        question = self.questions.tokens[torch.from_numpy(indices)]
-        targets = self.questions.targets(indices)
-        return {**regions_to_batch(self.split.read(indices)), "question": question, "targets": targets}
+        assert self.model.answers is not None
+        targets = np.zeros((len(indices), len(self.model.answers)), np.float32)
+        for row, index in zip(targets, indices, strict=True):
+            row[list(self.targets[index])] = list(self.targets[index].values())
+        question = self.tokens[torch.from_numpy(indices)]
+        return {
+            **regions_to_batch(self.split.read(indices)),
+            "question": question,
+            "targets": torch.from_numpy(targets),
+        }
 
     @torch.no_grad()
     def prepare(self, indices: np.ndarray, batch: Batch, epoch: int) -> PreparedBatch:  # noqa: ARG002
@@ -481,11 +375,12 @@ class Vqa(ReportedTask):
     }
     score_name = "probability"
     objective_class = AnswerObjective
-    data: QuestionDataModule
+    data: CoAttentionDataModule
 
     def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Mcan:
         """Return an MCAN model; its word embeddings start from the data's word vectors, if given."""
         answers = self.data.answers if init_from is None else AnswerVocabulary.load(init_from / ANSWERS)
+        assert answers is not None
         mcan = create_co_attention_model(self, model, options, init_from, answers=len(answers))
         assert isinstance(mcan, Mcan)
         check_boxes(mcan, self.data.has_boxes, self.data.train.source)
@@ -503,8 +398,7 @@ class Vqa(ReportedTask):
         """Return the most probable answers; there is no search, so `beam_size` is ignored."""
         del beam_size
         answers: dict[str, str] = {}
-        for batch, regions in iter_batches(model, split, indices):
-            questions = [split.questions[index] for index in batch]
+        for questions, regions in iter_batches(model, split, indices):
             texts = model.answer(regions, [question.text for question in questions])
             answers |= zip((question.id for question in questions), texts, strict=True)
         return answers
@@ -512,13 +406,12 @@ class Vqa(ReportedTask):
     @staticmethod
     def score(predictions: Mapping[str, Any], split: QuestionDataset) -> dict[str, float | None]:
         """Return the percentages of the official evaluation over the predicted questions."""
-        answered = tuple(question for question in split.questions if question.id in predictions)
-        return replace(split, questions=answered).score(predictions)
+        return split.select(predictions.keys()).score(predictions)
 
     @staticmethod
     def describe_example(split: QuestionDataset, index: int) -> Example:
         """Return the question and the annotators' answers; its kind is the finest type that the split scores."""
-        question = split.questions[index]
+        question = split.examples[index]
         annotation = split.annotations[question.id]
         counts = Counter(annotation.answers).most_common()
         if len(counts) == 1:
@@ -556,8 +449,7 @@ class Vqa(ReportedTask):
     ) -> dict[str, Prediction]:
         """Return the answers with their probabilities, and their accuracies where annotators disagree."""
         described: dict[str, Prediction] = {}
-        for batch, regions in iter_batches(model, split, indices):
-            questions = [split.questions[index] for index in batch]
+        for questions, regions in iter_batches(model, split, indices):
             answers = model.answer_with_probability(regions, [question.text for question in questions])
             for question, (_, probability) in zip(questions, answers, strict=True):
                 accuracy = scores[question.id]

@@ -116,7 +116,7 @@ def evaluate_vqa(predictions: Any, annotations: Any) -> VqaScores:
         the content of the official JSON file, or its list of `annotations`.
     Raise DataError, naming the question, where predictions and annotations are not of the same questions.
     """
-    answers, truth = _parse_predictions(predictions), _parse_annotations(annotations)
+    answers, truth = _parse_predictions(predictions), read_annotations(annotations)
     if not truth:
         raise DataError("there are no annotated questions to score answers with; give at least one")
     for question in truth:
@@ -147,16 +147,17 @@ def _parse_predictions(predictions: Any) -> dict[str, str]:
     }
 
 
-def _parse_annotations(annotations: Any) -> dict[str, Annotation]:
+def read_annotations(annotations: Any, source: str = "") -> dict[str, Annotation]:
+    """Return annotations in any form that `evaluate_vqa` takes by question id; source: begins messages about them."""
     if isinstance(annotations, Mapping) and "annotations" in annotations:
         annotations = annotations["annotations"]
     return {
-        question: entry if isinstance(entry, Annotation) else read_annotation(where, entry)
-        for question, (where, entry) in _by_question(annotations, "annotation").items()
+        question: entry if isinstance(entry, Annotation) else _read_annotation(where, entry)
+        for question, (where, entry) in _by_question(annotations, "annotation", source).items()
     }
 
 
-def _by_question(content: Any, name: str) -> dict[str, tuple[str, Any]]:
+def _by_question(content: Any, name: str, source: str = "") -> dict[str, tuple[str, Any]]:
     """Return entries by question id, each with its name for messages, of a mapping or a list of objects with ids."""
     by_question: dict[str, tuple[str, Any]] = {}
     for number, entry in enumerate(content.items() if isinstance(content, Mapping) else content):
@@ -164,16 +165,15 @@ def _by_question(content: Any, name: str) -> dict[str, tuple[str, Any]]:
             question, entry = entry
             where = f"the {name} of question {question}"
         else:
-            where = f"{name}s[{number}]"
+            where = f"{source}{name}s[{number}]"
             question = get_field(entry, "question_id", int | str, where, f"give {name}s as the VQA data set has them")
         if str(question) in by_question:
-            raise DataError(f"question {question} has two {name}s; leave out one of them")
+            raise DataError(f"{source}question {question} has two {name}s; leave out one of them")
         by_question[str(question)] = (where, entry)
     return by_question
 
 
-def read_annotation(where: str, entry: Any) -> Annotation:
-    """Parse an entry of the official JSON file; raise DataError naming the entry, `where`, and the key at fault."""
+def _read_annotation(where: str, entry: Any) -> Annotation:
     hint = "give annotations as the VQA data set has them"
     entries = get_field(entry, "answers", list | tuple, where, hint)
     types = (str(get_field(entry, key, object, where, hint)) for key in ("question_type", "answer_type"))
