@@ -7,8 +7,6 @@ import pytest
 import legenda
 from legenda.cli.main import main
 from legenda.data.scenes import draw_scene, make_scene
-from legenda.papers import get_recipe
-from legenda.training import Noam
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -36,23 +34,3 @@ def test_python_and_the_command_train_the_same_run(tmp_path):
     assert python["stages"][0]["precision"] == "bf16-mixed"
     caption = legenda.open(result.folder, device="cpu").caption(draw_scene(make_scene("fresh", 0)))
     assert len(caption.tokens) == len(caption.words)
-
-
-def test_fields_of_every_part_are_changed():
-    recipe = get_recipe("scenes.ngsan")
-    changed = recipe.override(
-        {
-            "model": {"decoder": "transformer", "dim": 8},
-            "data": {"train": 12},
-            "training": {"schedule": "noam", "max_grad_norm": 5},
-        }
-    )
-    assert changed.model_overrides["decoder"] == {"name": "transformer"}
-    assert changed.model_overrides["dim"] == 8
-    assert changed.data.train == 12
-    assert (changed.stages[0].schedule, changed.stages[0].max_grad_norm) == (Noam(), 5.0)
-    nested = {"decoder": {"name": "xlan"}}
-    assert recipe.override({"model": nested}).model_overrides["decoder"] == {"name": "xlan"}
-    assert recipe.override({"training": {"schedule": {"learning_rate": 0.5}}}).stages[0].schedule.learning_rate == 0.5
-    same = recipe.override({})
-    assert (same.data, same.stages) == (recipe.data, recipe.stages)

@@ -19,7 +19,6 @@ from legenda.attention import (
     PairGeometry,
 )
 from legenda.attention import multi_head as module
-from legenda.attention.geometry import RelativeBias, sinusoidal_box_embedding
 from legenda.errors import LegendaError
 
 DIM, HEADS = 16, 2
@@ -48,10 +47,6 @@ def build(options, **how):
     return attention, geometry
 
 
-def double(regions):
-    return Regions(regions.features.double(), regions.boxes.double(), regions.mask_or_ones)
-
-
 def attended(attention, geometry, regions, layer=1):
     padding = ~regions.mask_or_ones.unsqueeze(-1)
     x = regions.features.masked_fill(padding, 0.0)
@@ -66,7 +61,7 @@ def test_any_two_together_know_no_order_and_no_padding(names, draw_regions):
     options = AttentionConfig(**{key: value for name in names for key, value in ALONE[name].items()})
     options.check(DIM)
     attention, geometry = build(options)
-    regions = double(draw_regions((6, 3), dim=DIM))
+    regions = draw_regions((6, 3), dim=DIM).to(dtype=torch.float64)
     found = attended(attention, geometry, regions)
     assert found.shape == (2, 6, DIM)
     order = torch.tensor([4, 0, 5, 2, 1, 3])
@@ -154,43 +149,6 @@ def test_the_mean_over_all_erased_heads_is_what_evaluation_gives(need_weights, m
     torch.testing.assert_close(mean, attention.eval()(x, x, x).values)
 
 
-@torch.no_grad()
-def test_relative_positions_multiply_the_weights_by_formula():
-    """Herdade et al. (2019): softmax of log(max(ReLU(W waves), 1e-6)) + Q K^T / sqrt(d)."""
-    torch.manual_seed(0)
-    bias = RelativeBias(2, 64, head_dim=3)
-    attention = MultiHeadAttention(6, 2, score_bias=bias).double().eval()
-    nn.init.normal_(bias.linear.weight, std=0.5)
-    corners = torch.rand(1, 4, 2, dtype=torch.float64) * 0.5
-    boxes = torch.cat([corners, corners + 0.1 + torch.rand(1, 4, 2, dtype=torch.float64) * 0.3], dim=-1)
-    x = torch.randn(1, 4, 6, dtype=torch.float64)
-    geometry = PairGeometry(AttentionConfig(geometry="relative"), 1)(Regions(x, boxes))[0]
-    found = attention(x, x, x, None, geometry, need_weights=True).weights[0]
-    q, k = (linear(x)[0].unflatten(-1, (2, 3)) for linear in (attention.query, attention.key))
-    x1, y1, x2, y2 = boxes[0].unbind(dim=-1)
-    cx, cy, w, h = (x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1
-    for head, i in itertools.product(range(2), range(4)):
-        terms = []
-        for j in range(4):
-            relative = [
-                math.log(max(abs(cx[i] - cx[j]) / w[i], 1e-3)),
-                math.log(max(abs(cy[i] - cy[j]) / h[i], 1e-3)),
-                math.log(w[i] / w[j]),
-                math.log(h[i] / h[j]),
-            ]
-            waves = [
-                wave(100 * feature / 1000 ** (number / 8))
-                for feature in relative
-                for number in range(8)
-                for wave in (math.sin, math.cos)
-            ]
-            row, start = bias.linear.weight[head].tolist(), bias.linear.bias[head].item()
-            factor = max(start + sum(a * b for a, b in zip(row, waves, strict=True)), 1e-6)
-            terms.append(factor * math.exp(float(q[i, head] @ k[j, head]) / math.sqrt(3)))
-        assert found[head, i].tolist() == pytest.approx([term / sum(terms) for term in terms])
-    assert sinusoidal_box_embedding(torch.zeros(1, 2, 2, 4), 16).shape == (1, 2, 2, 16)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -242,7 +200,7 @@ def test_parts_that_users_register(draw_regions):
         assert set(unused) == {"dropout", "inner_dim", "output"}
         return MultiHeadAttention(dim, 1, bias=bias)
 
-    regions = double(draw_regions((4, 2), dim=DIM))
+    regions = draw_regions((4, 2), dim=DIM).to(dtype=torch.float64)
     options = AttentionConfig(norm="half", distance="columns", window="same_row", geometry="sizes")
     options.check(DIM)
     whole = attended(*build(options), regions, layer=0)

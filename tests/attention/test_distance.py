@@ -8,15 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from legenda import Regions
-from legenda.attention import Geometry, MultiHeadAttention
-from legenda.attention.distance import DISTANCES, DistanceRescale, manhattan, pair_distances
+from legenda.attention import Geometry
+from legenda.attention.distance import DISTANCES, DistanceRescale, pair_distances
 from legenda.attention.geometry import grid_positions
 
 GRID = [[column, row] for row in range(7) for column in range(7)]
-
-
-def places_of(regions, grid_size=7):
-    return grid_positions(regions.boxes, regions.mask_or_ones, grid_size)
 
 
 @settings(deadline=None, max_examples=40)
@@ -57,14 +53,6 @@ def test_distances_by_hand():
     for distance, expected in (("manhattan", manhattan), ("euclidean", euclidean), ("chebyshev", chebyshev)):
         torch.testing.assert_close(pair_distances(places, DISTANCES.get(distance)), torch.tensor([expected]).float())
     assert pair_distances(places, DISTANCES.get("none")) is None
-
-
-def test_the_released_table_of_distances():
-    """Whole numbers from 0 to 12 between the cells of 7 x 7."""
-    found = pair_distances(places_of(Regions.from_grid(torch.zeros(1, 49, 1), 7, 7)), manhattan)
-    assert found is not None
-    expected = [[abs(a - c) + abs(b - d) for c, d in GRID] for a, b in GRID]
-    assert found.tolist() == [expected]
 
 
 def build(scaling, weights=(0.5, -0.25), shifts=(0.3, -1.0)):
@@ -111,24 +99,3 @@ def test_gradients_are_finite_where_the_printed_form_overflows(scaling):
     (2 / (1 + (-printed * 12).exp())).backward()
     assert printed.grad is not None
     assert printed.grad.isnan()
-
-
-@torch.no_grad()
-def test_attention_by_hand():
-    """Eq. 8 with one head and two regions at distance 3."""
-    attention = MultiHeadAttention(2, 1, rescale=build("sigmoid", (0.5,), (0.3,))).double()
-    attention.rescale.weight.data, attention.rescale.shift.data = (
-        torch.tensor([0.5], dtype=torch.float64),
-        torch.tensor([0.3], dtype=torch.float64),
-    )
-    for linear in (attention.query, attention.key, attention.value, attention.output):
-        linear.weight.copy_(torch.eye(2))
-        linear.bias.zero_()
-    x = torch.tensor([[[1.0, 2.0], [-1.0, 3.0]]], dtype=torch.float64)
-    distance = torch.tensor([[[0.0, 3.0], [3.0, 0.0]]], dtype=torch.float64)
-    found = attention(x, x, x, None, Geometry(distance=distance), need_weights=True)
-    far = (1 + math.exp(0.3)) / (1 + math.exp(0.3 - 1.5))
-    own, other = 5 / math.sqrt(2), 5 / math.sqrt(2) * far
-    share = math.exp(own) / (math.exp(own) + math.exp(other))
-    assert found.weights[0, 0, 0].tolist() == pytest.approx([share, 1 - share])
-    assert found.values[0, 0].tolist() == pytest.approx([share - (1 - share), 2 * share + 3 * (1 - share)])

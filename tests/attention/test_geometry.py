@@ -49,22 +49,6 @@ def test_features_by_hand():
     np.testing.assert_allclose(relative_geometry(boxes)[0].numpy(), expected, atol=1e-12)
 
 
-def test_features_by_loops():
-    boxes = draw_boxes()
-    found = relative_geometry(boxes).numpy()
-    for image, picture in enumerate(boxes.numpy()):
-        x, y = (picture[:, 0] + picture[:, 2]) / 2, (picture[:, 1] + picture[:, 3]) / 2
-        w, h = picture[:, 2] - picture[:, 0], picture[:, 3] - picture[:, 1]
-        for i, j in itertools.product(range(4), repeat=2):
-            expected = [
-                math.log(max(abs(x[i] - x[j]) / w[i], 1e-3)),
-                math.log(max(abs(y[i] - y[j]) / h[i], 1e-3)),
-                math.log(w[i] / w[j]),
-                math.log(h[i] / h[j]),
-            ]
-            np.testing.assert_allclose(found[image, i, j], expected, atol=1e-12)
-
-
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 1000))
 def test_the_pair_turned_round(seed):
@@ -120,25 +104,6 @@ def test_biases_by_loops(kinds):
     bias = build_bias(kinds)
     query, key, geometry = draw(2, 3, DIM), draw(2, 3, DIM, seed=1), Geometry(draw(2, 3, 3, GEOMETRY, seed=2))
     torch.testing.assert_close(bias(query, key, geometry), bias_by_loops(bias, query, key, geometry))
-
-
-@torch.no_grad()
-@settings(deadline=None, max_examples=20)
-@given(st.integers(0, 1000))
-def test_the_content_independent_bias_is_never_negative_and_reads_no_content(seed):
-    bias = build_bias(("content",))
-    geometry = Geometry(draw(2, 3, 3, GEOMETRY, seed=seed))
-    found = bias(draw(2, 3, DIM), draw(2, 3, DIM, seed=1), geometry)
-    assert (found >= 0).all()
-    assert torch.equal(found, bias(draw(2, 3, DIM, seed=2), draw(2, 3, DIM, seed=3), geometry))
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("kinds", PARTS, ids="+".join)
-def test_an_unscaled_bias_undoes_the_division_by_the_root_of_the_heads_channels(kinds):
-    inputs = draw(2, 3, DIM), draw(2, 3, DIM, seed=1), Geometry(draw(2, 3, 3, GEOMETRY, seed=2))
-    scaled, unscaled = build_bias(kinds), build_bias(kinds, scaled=False)
-    torch.testing.assert_close(unscaled(*inputs), scaled(*inputs) * math.sqrt(DIM // HEADS))
 
 
 @pytest.mark.parametrize("dim", [2, 8, 16])

@@ -83,11 +83,8 @@ def test_answers_are_compared_on_the_data_of_their_run(run_command, tmp_path):
     ],
 )
 def test_what_cannot_be_compared_is_one_sentence(run_command, line, message):
-    write_json("other.json", {key: SECOND[key] for key in "123"})
     write_json("fewer.json", {key: REFERENCES[key] for key in "123"})
     write_json("answers.json", {"task": "vqa", "split": "val", "predictions": {"1": "yes"}})
-    write_json("unknown.json", {"task": "riddles", "split": "val", "predictions": {"1": "yes"}})
-    write_json("foreign.json", {"split": "val", "data": {"kind": "nowhere"}, "captions": FIRST})
     write_json("damaged.json", {"task": "vqa", "predictions": {"1": "yes"}})
     write_json("several.json", {key: [caption, caption] for key, caption in SECOND.items()})
     write_json("run/config.json", {"data": to_json(DATA, Path("run"))})

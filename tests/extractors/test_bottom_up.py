@@ -87,25 +87,14 @@ def test_suppression_of_all_classes_matches_nms_per_class(seed):
 
 
 @pytest.mark.parametrize(("sure", "expected"), [(0, 10), (5, 10), (40, 40), (130, 100)])
-def test_10_to_100_regions_are_selected(sure, expected):
+def test_10_to_100_regions_are_selected_or_a_fixed_number_the_surest_first(sure, expected):
     far = torch.arange(150.0).unsqueeze(1) * 100
     boxes = torch.cat([far, far, far + 10, far + 10], dim=1)
     probs = torch.full((150, 2), 0.01)
     probs[:sure, 1] = 0.5 + torch.arange(sure) / 1000
-    selected = select_boxes(boxes, probs)
-    assert len(selected) == expected
-    assert len(set(selected.tolist()) & set(range(sure))) == min(sure, expected)
-
-
-@pytest.mark.parametrize("sure", [0, 36, 130])
-def test_a_fixed_number_of_regions_has_the_surest_ones(sure):
-    far = torch.arange(150.0).unsqueeze(1) * 100
-    boxes = torch.cat([far, far, far + 10, far + 10], dim=1)
-    probs = torch.full((150, 2), 0.01)
-    probs[:sure, 1] = 0.5 + torch.arange(sure) / 1000
-    for count in (36, 100):
-        selected = select_boxes(boxes, probs, count)
-        assert len(set(selected.tolist())) == count
+    for count, fixed in ((expected, ()), (36, (36,)), (100, (100,))):
+        selected = select_boxes(boxes, probs, *fixed)
+        assert len(selected) == len(set(selected.tolist())) == count
         assert len(set(selected.tolist()) & set(range(sure))) == min(sure, count)
 
 

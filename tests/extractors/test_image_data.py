@@ -14,7 +14,6 @@ from legenda.extractors import image_data
 from legenda.extractors.backbone import load_backbone, to_pixels
 from legenda.extractors.image_data import ImageData
 from legenda.regions import Regions
-from legenda.training import loop
 
 transformers = pytest.importorskip("transformers", reason="needs the extra vision")
 SIDE = 16
@@ -129,25 +128,6 @@ def test_a_trained_backbone_is_saved_with_the_captioner(table, backbone, tmp_pat
     assert generated.boxes.shape == (16, 4)
     main(["export", str(out), "--out", str(tmp_path / "exported"), "--format", "torch"])
     assert (tmp_path / "exported" / "encoder.pt2").is_file()
-
-
-def test_a_stopped_run_with_a_backbone_ends_as_an_uninterrupted_one(table, backbone, tmp_path, monkeypatch):
-    command = [*options(table, backbone, trained=True), "training.checkpoint_every=1"]
-    main([*command, "--out", str(tmp_path / "whole")])
-    step, steps = loop.Stage.step, iter(range(10))
-
-    def stop(self, *args, **kwargs):
-        if next(steps) == 3:
-            raise loop.TrainingInterrupted(2, "stopped")
-        return step(self, *args, **kwargs)
-
-    monkeypatch.setattr(loop.Stage, "step", stop)
-    with pytest.raises((loop.TrainingInterrupted, SystemExit)):
-        main([*command, "--out", str(tmp_path / "stopped")])
-    monkeypatch.undo()
-    main([*command, "--out", str(tmp_path / "stopped")])
-    first, second = (legenda.load(tmp_path / name).state_dict() for name in ("whole", "stopped"))
-    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_augmentation_and_batch_statistics(resnet):

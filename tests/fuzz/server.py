@@ -1,15 +1,12 @@
-"""Send requests that schemathesis derives from the server's OpenAPI document, or load a server until it is stopped.
+"""Send requests that schemathesis derives from the server's OpenAPI document, or damaged ones to a server.
 
     python tests/fuzz/server.py --examples 200 --seed 3
     python tests/fuzz/server.py --raw 1000 --seed 3
-    python tests/fuzz/server.py --load 500
 
 Every answer must have a status, a type and a content that the document names, and none may be a server error. Half of
 the uploads are images. With --raw, a server in a process of its own gets requests with damaged lines, headers and
-bodies, as strangers and proxies send them; it must refuse other hosts, answer none with 500, and live. With --load, a
-server gets four rounds of so many requests, in which its memory must stay; then eight large progressive JPEGs at once,
-and three times SIGTERM while it answers 24 requests, which may be answered with 200 or 503. Exit code 1 where an answer
-is another.
+bodies, as strangers and proxies send them; it must refuse other hosts, answer none with 500, and live.
+Exit code 1 where an answer is another. research/benchmarks/serve.py loads a server.
 """
 
 from __future__ import annotations
@@ -22,19 +19,13 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any
 
-from PIL import Image
 from subjects import SHORT, TINY, call
-
-_MAX_GROWTH_MB = 30
 
 
 def train(folder: Path) -> Path:
@@ -191,59 +182,13 @@ def send_damaged(run: Path, requests: int, seed: int) -> bool:
     return alive and not problems
 
 
-def draw_progressive(scans: int, megabytes: float) -> bytes:
-    """Return a progressive JPEG of 50 megapixels whose last scan is repeated."""
-    data = io.BytesIO()
-    Image.effect_noise((1250, 1000), 60).resize((8000, 6250)).convert("RGB").save(data, "JPEG", progressive=True)
-    first, last = data.getvalue()[:-2], data.getvalue()[data.getvalue().rindex(b"\xff\xda") : -2]
-    repeated = min(scans - first.count(b"\xff\xda"), int((megabytes * 1e6 - len(first)) / len(last)))
-    return first + last * max(0, repeated) + b"\xff\xd9"
-
-
-def load(run: Path, requests: int) -> bool:
-    """Load servers and print what they answered; return whether all went well."""
-    images = [draw(number) for number in range(40)]
-    memory: list[int] = []
-    good = True
-    with serving(run) as (process, address), ThreadPoolExecutor(8) as pool:
-        for _ in range(4):
-            answers = Counter(pool.map(lambda number: send(address, images[number % 40]), range(requests)))
-            status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
-            memory.append(int(status.split("VmRSS:")[1].split()[0]) // 1000)
-            print(f"{requests} requests: {dict(answers)}, {memory[-1]} MB", flush=True)
-            good &= set(answers) == {200}
-        start, bomb = time.monotonic(), draw_progressive(50, 11.5)
-        large = [pool.submit(send, address, bomb) for _ in range(7)]
-        small = send(address, images[0])
-        answers = Counter(future.result() for future in large)
-        seconds = time.monotonic() - start
-        print(f"7 JPEGs of {len(bomb) / 1e6:.1f} MB: {dict(answers)} in {seconds:.0f} s, a scene meanwhile: {small}")
-        good &= set(answers) | {small} <= {200, 422, 503} and max(memory) - memory[0] <= _MAX_GROWTH_MB
-    for delay in (0.05, 0.3, 1.0):
-        with serving(run) as (process, address), ThreadPoolExecutor(24) as pool:
-            futures = [pool.submit(send, address, images[number]) for number in range(24)]
-            time.sleep(delay)
-            process.terminate()
-            start = time.monotonic()
-            code = process.wait(60)
-            seconds = time.monotonic() - start
-            answers = Counter(future.result() for future in futures)
-        print(f"SIGTERM after {delay} s: {dict(answers)}, exit code {code} in {seconds:.1f} s", flush=True)
-        good &= set(answers) <= {0, 200, 503} and seconds < 10  # 0: refused before it was accepted
-    return good
-
-
 def main() -> int:
-    """Check all operations of the document, or a server under load."""
+    """Check all operations of the document, or send damaged requests."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--examples", type=int, default=200, help="requests of each operation (default: 200)")
     parser.add_argument("--seed", type=int, help="of the requests (default: a random one, which is printed)")
     parser.add_argument("--raw", type=int, help="damaged requests to a server")
-    parser.add_argument("--load", type=int, help="requests of each round to a server under load")
     options = parser.parse_args()
-    if options.load is not None:
-        with tempfile.TemporaryDirectory(prefix="legenda-server-") as folder:
-            return int(not load(train(Path(folder)), options.load))
     seed = SystemRandom().randrange(10**6) if options.seed is None else options.seed
     if options.raw is not None:
         print(f"seed {seed}", flush=True)

@@ -175,19 +175,6 @@ def test_the_self_critical_loss_of_a_given_reward(full):
     torch.testing.assert_close(loss.float(), full["loss/reward_on_greedy"], rtol=1e-4, atol=0)
 
 
-def test_garbage_and_absent_masks(full):
-    model, regions = build(full)
-    labels = full["in/labels"][:1, None, :-1]
-    whole = Regions(regions.features[:1, :7], None, None)
-    padded = Regions(
-        regions.features[:1].masked_fill(~regions.mask_or_ones[:1].unsqueeze(-1), torch.nan),
-        None,
-        regions.mask_or_ones[:1],
-    )
-    with torch.no_grad():
-        torch.testing.assert_close(model(whole, labels), model(padded, labels), atol=1e-5, rtol=0)
-
-
 def without(weights, name):
     return {key: value for key, value in weights.items() if key != name}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch.nn import functional as F
 
 from legenda import Regions, importers
@@ -98,15 +98,6 @@ def test_a_question_without_words_and_a_picture_without_regions(tensors, dtype, 
     torch.testing.assert_close(logits, tensors["degenerate.out.logits"].to(dtype), atol=tolerance, rtol=0)
 
 
-def test_mask_equals_zero_rows(tensors):
-    model, features = imported(tensors), tensors["in.img_feat"]
-    mask = ~tensors["out.img_mask"][:, 0, 0]
-    spoilt = features.masked_fill(~mask.unsqueeze(-1), float("nan"))
-    with torch.no_grad():
-        found = model(Regions(spoilt, mask=mask), tensors["in.ques_ix"])
-    torch.testing.assert_close(found, tensors["out.logits"].float(), atol=1e-5, rtol=0)
-
-
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_loss_and_gradients(name):
     """Every gradient's norm, and some gradients number by number."""
@@ -146,15 +137,6 @@ def test_scores_and_deltas_of_regions(vg, dtype, tolerance):
         scores, deltas = answered(imported(vg, dtype), vg)
     torch.testing.assert_close(scores.log_softmax(dim=-1), vg["out.log_scores"].to(dtype), atol=tolerance, rtol=0)
     torch.testing.assert_close(deltas, vg["out.reg"].to(dtype), atol=tolerance, rtol=0)
-
-
-def test_a_file_and_names_of_its_wrappers(tmp_path):
-    tensors = read("mcan_a")
-    path = tmp_path / "mcan.safetensors"
-    save_file({f"module.{name}": tensor for name, tensor in weights(tensors).items()}, path)
-    with torch.no_grad():
-        found = answered(importers.load("mcan", path), tensors)
-    torch.testing.assert_close(found, tensors["out.logits"].float(), atol=1e-5, rtol=0)
 
 
 def test_a_checkpoint_as_the_release_writes_it(tmp_path):

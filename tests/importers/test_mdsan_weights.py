@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch.nn import functional as F
 
 from legenda import LegendaError, Regions
-from legenda.decoding import beam_search, greedy
+from legenda.decoding import beam_search
 from legenda.importers.load import StateDictMapper
 from legenda.importers.releases import END, PAD, load_mdsan
 
@@ -139,16 +139,6 @@ def test_a_grid_without_padding(shared):
     check(Case(load_file(folder / "mdsan_grid.weights.safetensors"), io, {}), torch.float64, 5e-6)
 
 
-def test_mask_equals_zero_rows(case):
-    with torch.no_grad():
-        model, regions = case.model(), case.regions(torch.float32)
-        mask = ~case.io["enc_mask"].flatten(1)
-        spoilt = regions.features.masked_fill(~mask.unsqueeze(-1), float("nan"))
-        tokens = case.io["captions"].unsqueeze(1)
-        found = model(Regions(spoilt, regions.boxes, mask), tokens)
-        torch.testing.assert_close(found, model(regions, tokens), atol=1e-6, rtol=0)
-
-
 def test_loss_and_gradients(case):
     model = case.model(torch.float64)
     log_probs, captions = log_probs_of(model, case, torch.float64), case.io["captions"]
@@ -179,11 +169,6 @@ def test_beam_search(case, beam_size):
             generated = found.log_probs[image, beam]
             torch.testing.assert_close(generated[:length], log_probs[image, beam, :length], atol=1e-5, rtol=0)
             assert (generated[length:] == 0).all()
-
-
-def test_greedy_is_a_beam_of_one(case):
-    model, regions = case.model(), case.regions(torch.float32)
-    assert torch.equal(greedy(model, regions).tokens, beam_search(model, regions, beam_size=1).tokens)
 
 
 def test_self_critical_loss(case):

@@ -2,28 +2,12 @@
 
 import pytest
 import torch
+from test_xlan import HEADS, ROWS, TABLE, assert_close, load, regions_of
 from torch.nn import functional as F
 
-from legenda import LegendaError, Regions
-from legenda.importers.load import StateDictMapper
-from legenda.importers.releases import load_xlan, load_xtransformer
+from legenda import LegendaError
 
-HEADS, ROWS = 4, 2
-LOADERS = {"xlan": load_xlan, "xtransformer": load_xtransformer}
-TABLE = "decoder.embed_positions.pe"
 BLOCK = "attention.layers.0.encoder_attn"
-
-
-def load(kind, tensors, **options):
-    return LOADERS[kind](StateDictMapper(tensors, "released.pth"), **options)
-
-
-def assert_close(found, expected, tolerance=1e-4):
-    torch.testing.assert_close(found, expected, atol=tolerance, rtol=0, check_dtype=False)
-
-
-def regions_of(given, number=torch.float32):
-    return Regions(given["in/att_feats"].to(number), None, given["in/att_mask"] > 0)
 
 
 def test_what_is_read_from_the_shapes(state, kind):
