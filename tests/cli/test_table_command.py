@@ -135,8 +135,7 @@ def test_an_error_is_one_sentence_and_nothing_is_written(tmp_path, monkeypatch, 
 
 
 @pytest.mark.parametrize(
-    "change",
-    [{}, {"metrics": "auto"}, {"beam_size": 2}, {"data": {"kind": "karpathy"}}, {"scores": None}],
+    "change", [{}, {"metrics": "auto"}, {"beam_size": 2}, {"data": {"kind": "karpathy"}}, {"scores": None}]
 )
 def test_an_evaluation_with_other_settings_is_repeated(resumed, run_command, work, tmp_path, change):
     """As after `legenda evaluate` with other options."""

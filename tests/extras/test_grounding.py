@@ -10,13 +10,7 @@ from safetensors.torch import load_file
 
 from legenda import Regions
 from legenda.extras.co_attention import CoAttentionDataModule
-from legenda.extras.grounding import (
-    BoxObjective,
-    Expression,
-    ExpressionDataset,
-    Grounding,
-    SceneExpressionsData,
-)
+from legenda.extras.grounding import BoxObjective, Expression, ExpressionDataset, Grounding, SceneExpressionsData
 from legenda.importers import load as load_released
 from legenda.models.checkpoint import load_any
 from legenda.papers import get_recipe

@@ -10,15 +10,7 @@ import numpy as np
 import pytest
 from analysis import decide, holm, paired_effect, sign_flip_p
 from coco_boxes import relation_f1
-from experiment import (
-    FOLDER,
-    NO_PILOT,
-    check_rule,
-    get_experiment,
-    list_experiments,
-    problems_of,
-    required_seeds,
-)
+from experiment import FOLDER, NO_PILOT, check_rule, get_experiment, list_experiments, problems_of, required_seeds
 from page import RESULTS, read_all, write_pages
 from run import record_design
 
