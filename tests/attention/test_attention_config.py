@@ -168,38 +168,27 @@ def test_options_that_cannot_be(options, message):
 def test_parts_that_users_register(draw_regions):
     """A norm, a distance, a window, a geometry and an attention of a user's own."""
 
-    @NORMS.register("half")
     class Half(nn.Module):
-        def __init__(self, dim):
-            super().__init__()
-            self.scale = nn.Parameter(torch.full((dim,), 0.5))
-
         def forward(self, x, _):
-            return x * self.scale
+            return x * 0.5
 
-    @DISTANCES.register("columns")
-    def columns(differences):
-        return differences[..., 0]
+    class Sizes(nn.Module):
+        def forward(self, *inputs):
+            return inputs[-1].embedded[..., 2:].movedim(-1, 1)
 
-    @WINDOWS.register("same_row")
     def same_row(positions, *_):
-        near = positions[..., 1].unsqueeze(2) == positions[..., 1].unsqueeze(1)
-        return near, None
+        return positions[..., 1].unsqueeze(2) == positions[..., 1].unsqueeze(1), None
 
-    @GEOMETRIES.register("sizes")
-    def sizes(*_):
-        class Sizes(nn.Module):
-            def forward(self, *inputs):
-                return inputs[-1].embedded[..., 2:].movedim(-1, 1)
-
-        return Sizes()
-
-    @ATTENTIONS.register("first")
     def first(options, dim, _, *, bias, **unused):
         assert (options.norm, options.geometry) == ("half", "sizes")
         assert set(unused) == {"dropout", "inner_dim", "output"}
         return MultiHeadAttention(dim, 1, bias=bias)
 
+    NORMS.register("half")(lambda _: Half())
+    GEOMETRIES.register("sizes")(lambda *_: Sizes())
+    DISTANCES.register("columns")(lambda differences: differences[..., 0])
+    WINDOWS.register("same_row")(same_row)
+    ATTENTIONS.register("first")(first)
     regions = draw_regions((4, 2), dim=DIM).to(dtype=torch.float64)
     options = AttentionConfig(norm="half", distance="columns", window="same_row", geometry="sizes")
     options.check(DIM)

@@ -25,7 +25,6 @@ import torch
 from torch import nn
 
 import legenda
-from legenda.attention import AttentionOutput
 from legenda.data.captions import ScenesData
 from legenda.models import CaptionerConfig
 from legenda.config import Config
@@ -36,23 +35,6 @@ from legenda.regions import Memory
 from legenda.tasks import Captioning
 from legenda.tasks.base import SelfCriticalConfig
 from legenda.training import Constant, TrainingConfig
-
-
-class MeanAttention(nn.Module):
-    """Every query gets the mean of all values."""
-
-    def __init__(self, dim):
-        super().__init__()
-        self.value = nn.Linear(dim, dim)
-
-    def forward(self, query, key, value, mask=None, geometry=None):
-        weights = mask.to(value.dtype)[:, None, :] / mask.sum(dim=1)[:, None, None]
-        return AttentionOutput((weights @ self.value(value)).expand_as(query), None)
-
-
-@legenda.register_attention("mean")
-def mean_attention(options, dim, num_heads, *, dropout, inner_dim, output, bias):
-    return MeanAttention(dim)
 
 
 class LinearEncoder(Encoder):
@@ -134,8 +116,6 @@ legenda.register_recipe(Recipe(
     task="my_captioning",
 ))
 '''
-SMALL = "model.dim=8 model.num_heads=2 model.num_layers=1 model.ff_dim=8"
-FEW = "data.train=12 data.validation=3 data.test=3 training.epochs=1 training.batch_size=6"
 
 
 @pytest.fixture
@@ -178,16 +158,6 @@ def test_every_kind_from_training_to_report(file, tmp_path, forget_plugins, run_
     code, printed, _ = run_command(f"caption {tmp_path / 'scene.png'} --model {out} --extractor scenes --plugin {file}")
     assert code == 0
     assert "scene.png" in printed
-
-
-def test_an_attention_in_a_model_of_the_library(file, tmp_path, forget_plugins):
-    out = tmp_path / "run"
-    line = f"train scenes.ngsan --plugin {file} --out {out} model.attention=mean"
-    main([*line.split(), 'model.norm="none"', 'model.geometry="none"', *SMALL.split(), *FEW.split()])
-    assert type(legenda.load(out).encoder.layers[0].attention).__name__ == "MeanAttention"
-    forget_plugins()
-    main(f"evaluate {out} --plugin {file} --split test".split())
-    assert len(json.loads((out / "evaluation_test.json").read_text())["captions"]) == 3
 
 
 OTHER = "import legenda\nlegenda.register_reward('short')(lambda images, tokens: 0)\n"

@@ -7,7 +7,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import legenda
 from legenda.decoding import beam_search, greedy
 from legenda.decoding.generation import check_scores
 from legenda.errors import DataError
@@ -128,49 +127,6 @@ def test_images_are_independent(table_model, num_return_sequences):
         assert (output.tokens[image, :, length:] == EOS).all()
         assert torch.equal(output.scores[image], alone.scores[0])
         assert torch.equal(output.attention[image, :, :length], alone.attention[0])
-
-
-@pytest.mark.parametrize("penalty", [0.0, 1.0])
-def test_a_captioner_against_the_enumeration(draw_regions, penalty):
-    V, max_length = 4, 3
-    torch.manual_seed(0)
-    model = legenda.create_model(
-        "ngsan", vocab_size=V, feature_dim=6, dim=16, num_heads=2, num_layers=2, ff_dim=24
-    ).eval()
-    torch.nn.init.normal_(model.decoder.output.bias, std=0.5)
-    regions = draw_regions((5, 2), dim=6)
-    sequences = torch.cartesian_prod(*[torch.arange(V)] * max_length)
-    inputs = torch.cat([torch.full((len(sequences), 1), EOS), sequences[:, :-1]], dim=1).expand(2, -1, -1)
-    with torch.no_grad():
-        log_probs = model(regions, inputs).log_softmax(dim=-1).gather(-1, sequences.expand(2, -1, -1).unsqueeze(-1))
-    output = beam_search(
-        model, regions, beam_size=100, max_length=max_length, length_penalty=penalty, need_attention=True
-    )
-    for image in range(2):
-        truth = {}
-        for row, numbers in zip(sequences.tolist(), log_probs[image].squeeze(-1).tolist(), strict=True):
-            length = row.index(EOS) + 1 if EOS in row else max_length
-            truth[tuple(padded(row[:length], max_length))] = sum(numbers[:length]) / length**penalty
-        ordered = sorted(truth, key=lambda row: -truth[row])
-        real = output.scores[image].isfinite()
-        assert [tuple(row) for row in output.tokens[image][real].tolist()] == ordered
-        assert output.scores[image][real].tolist() == pytest.approx([truth[row] for row in ordered], abs=1e-5)
-        attention = output.attention[image][real]
-        assert attention.shape[1:] == (max_length, 2, 5)
-        ended = (output.tokens[image][real] == EOS).cumsum(dim=-1).roll(1, dims=-1)
-        ended[:, 0] = 0
-        torch.testing.assert_close(attention.sum(dim=-1), (ended == 0).float().unsqueeze(-1).expand(-1, -1, 2))
-    # Steps over the generated tokens give the same attention.
-    best = output.tokens[:, :1]
-    memory = model.encode(regions)
-    state, token = model.decoder.init_state(memory, 1), torch.full((2, 1), EOS)
-    for number in range(max_length):
-        _, state = model.decoder.step(token, state, memory)
-        token = best[..., number]
-        alive = (best[..., :number] != EOS).all(dim=-1)
-        torch.testing.assert_close(
-            output.attention[:, :1, number], state.attention * alive[..., None, None], atol=1e-5, rtol=0
-        )
 
 
 def test_a_score_that_is_nan_is_refused_where_others_are_finite():

@@ -1,15 +1,11 @@
 """Constrained beam search against the enumeration of all sequences, and the option --must."""
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import legenda
-from legenda.compute import SearchOptions
 from legenda.data.captions import ScenesData
 from legenda.decoding import beam_search
-from legenda.decoding.search import search
 from legenda.errors import ConfigError
 
 EOS = 0
@@ -77,14 +73,3 @@ def test_the_command_line_takes_words_and_alternatives(run, run_command, tmp_pat
     assert "has no word 'bluu' that could be required; did you mean blue?" in err
     assert not (tmp_path / "c.json").exists()
     assert run_command(f"{command} --do-sample --must red")[0] == 2
-
-
-def test_search_finds_the_ids_of_words(run):
-    model = legenda.load(run)
-    torch.manual_seed(0)
-    regions = legenda.Regions(
-        torch.rand(2, 3, model.config.feature_dim), torch.tensor([0.0, 0.0, 0.5, 1.0]).expand(2, 3, 4)
-    )
-    output = search(model, regions, SearchOptions(must=("red|blue",)), model.vocabulary, num_captions=3)
-    ids = {model.vocabulary.ids[word] for word in ("red", "blue")}
-    assert all(ids & set(row) for image in output.tokens.tolist() for row in image)

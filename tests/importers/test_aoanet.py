@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.nn import functional as F
 
 import legenda
 from legenda import LegendaError, Regions
@@ -162,17 +161,6 @@ def test_losses_and_gradients(full, key, number):
     assert squares.keys() == expected.keys()
     for name, norm in expected.items():  # the bias of keys has no gradient but that of rounding
         assert squares[name] ** 0.5 == pytest.approx(norm, rel=1e-4, abs=1e-6), name
-
-
-def test_the_self_critical_loss_of_a_given_reward(full):
-    model, regions = build(full, double=True)
-    generated = full["out/greedy_seq"]
-    inputs = F.pad(generated[:, :-1], (1, 0))
-    log_probs = model(regions, inputs.unsqueeze(1)).log_softmax(dim=-1)[:, 0]
-    chosen = log_probs.gather(-1, generated.unsqueeze(-1)).squeeze(-1)
-    counted = F.pad((generated[:, :-1] > 0).double(), (1, 0), value=1.0)  # all words and the first end
-    loss = -(chosen * full["in/reward"] * counted).sum() / counted.sum()
-    torch.testing.assert_close(loss.float(), full["loss/reward_on_greedy"], rtol=1e-4, atol=0)
 
 
 def without(weights, name):

@@ -171,14 +171,6 @@ def test_beam_search(case, beam_size):
             assert (generated[length:] == 0).all()
 
 
-def test_self_critical_loss(case):
-    """The mean over beams of -(reward - mean reward) times the sum of log-probabilities over 20 steps."""
-    found = beam_search(case.model(torch.float64), case.regions(torch.float64), beam_size=5)
-    rewards = case.io["scst_rewards"].double()
-    loss = -(found.log_probs.sum(dim=-1) / 20 * (rewards - rewards.mean(dim=1, keepdim=True))).mean()
-    assert loss.item() == pytest.approx(case.io["scst_loss"].item(), rel=1e-4, abs=1e-7)
-
-
 def test_what_names_and_shapes_tell(case):
     model = case.model()
     config, dsa = model.config, "encoder.layers.0.mhatts.0.attention.W" in case.weights

@@ -10,12 +10,8 @@ from legenda.importers.load import StateDictMapper
 from legenda.importers.releases import load_xlan, load_xtransformer
 from legenda.models.xtransformer import positions
 
-HEADS, ROWS, T, SMOOTHING = 4, 2, 17, 0.1
+HEADS, ROWS, T = 4, 2, 17
 LOADERS = {"xlan": load_xlan, "xtransformer": load_xtransformer}
-LOSSES = {
-    "xlan": {"xe": 8.471811294555664, "smooth": 7.8800368309021, "rl": -0.16806668043136597},
-    "xtransformer": {"xe": 13.071385383605957, "smooth": 12.509586334228516, "rl": -0.1063413918018341},
-}
 TABLE = "decoder.embed_positions.pe"
 
 
@@ -103,22 +99,6 @@ def test_the_search_behind_the_papers_numbers(numbers, state, to_length):
     assert torch.equal(to_length(found.tokens[:, 0], T), given["out/legacy_beam_ids"])
     assert_close(to_length(found.log_probs[:, 0], T), given["out/legacy_beam_logprobs"])
     assert_close(found.scores[:, 0], given["out/legacy_beam_score"])
-
-
-@torch.no_grad()
-def test_losses(case, kind):
-    given, model, regions = case
-    chosen, log_probs, real = caption_log_probs(given, model, regions)
-    assert -chosen[real].mean().item() == pytest.approx(LOSSES[kind]["xe"], rel=1e-5)
-    # KL(q || p) with 0.9 for the target and the rest shared out among the other words (specification, section 5).
-    other = SMOOTHING / (log_probs.shape[-1] - 1)
-    target = torch.full_like(log_probs, other).scatter(-1, given["in/target"].clamp(min=0).unsqueeze(-1), 1 - SMOOTHING)
-    smooth = (target * (target.log() - log_probs)).sum(dim=-1)[real].mean().item()
-    assert smooth == pytest.approx(LOSSES[kind]["smooth"], rel=1e-5)
-    sampled, alive = sample_log_probs(given, model, regions)
-    assert_close(sampled[alive], given["out/sample_logprobs"][alive])
-    rewards = given["in/sample_rewards"].unsqueeze(-1)
-    assert -(sampled * rewards)[alive].mean().item() == pytest.approx(LOSSES[kind]["rl"], rel=1e-4)
 
 
 @pytest.mark.parametrize("loss", ["xe", "rl"])

@@ -8,55 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from PIL import Image, ImageDraw
 
+from legenda.data.scenes import draw_scene, make_scene
 from legenda.report import ExampleCard, ModelRun, Report, ScoreColumn, write_report
 from legenda.tasks.reporting import Prediction
 
 if TYPE_CHECKING:
     from playwright import sync_api
 
-SIDE = 256
-COLORS = {
-    "red": "#d62f3a",
-    "blue": "#2f63d6",
-    "green": "#2f9e55",
-    "yellow": "#f0c02c",
-    "purple": "#8a44b8",
-    "black": "#222",
-}
-SHAPES = ("circle", "square", "triangle")
 KINDS = ("near", "size", "bind")
 RELATION = ("next", "to")
-
-
-def _shapes(random: np.random.Generator, count: int) -> list[tuple[str, str, np.ndarray]]:
-    """`count` things of different colors in different cells of a 3 x 3 grid, as (color, shape, box in 0..1)."""
-    cells = random.permutation(9)[:count]
-    colors = random.permutation(list(COLORS) * 2)[:count]
-    things = []
-    for cell, color in zip(cells, colors, strict=True):
-        size = random.uniform(0.12, 0.28)
-        corner = np.array([cell % 3, cell // 3]) / 3 + random.uniform(0.01, 0.32 - size, 2)
-        things.append((str(color), str(random.choice(SHAPES)), np.concatenate([corner, corner + size])))
-    return things
-
-
-def _draw(things: list[tuple[str, str, np.ndarray]]) -> bytes:
-    image = Image.new("RGB", (SIDE, SIDE), "#f1ede4")
-    draw = ImageDraw.Draw(image)
-    for color, shape, box in things:
-        x1, y1, x2, y2 = (box * SIDE).tolist()
-        match shape:
-            case "circle":
-                draw.ellipse((x1, y1, x2, y2), fill=COLORS[color])
-            case "square":
-                draw.rectangle((x1, y1, x2, y2), fill=COLORS[color])
-            case _:
-                draw.polygon([((x1 + x2) / 2, y1), (x2, y2), (x1, y2)], fill=COLORS[color])
-    data = io.BytesIO()
-    image.save(data, "PNG")
-    return data.getvalue()
 
 
 def _attention(random: np.random.Generator, targets: list[int | None], regions: int) -> np.ndarray:
@@ -69,25 +30,24 @@ def _attention(random: np.random.Generator, targets: list[int | None], regions: 
 
 
 def _example(number: int) -> ExampleCard:
-    random = np.random.default_rng(number)
-    things = _shapes(random, 4 + number % 4)
-    regions = len(things)
+    random, scene = np.random.default_rng(number), make_scene("card", number)
+    things, image = scene.things, io.BytesIO()
+    draw_scene(scene).save(image, "PNG")
 
     def caption(first: int, second: int, truth: bool) -> Prediction:
-        (color, shape, _), (other_color, other_shape, _) = things[first], things[second]
-        words = ["a", color, shape, *RELATION, "a", other_color, other_shape]
+        words = ["a", *things[first].kind, *RELATION, "a", *things[second].kind]
         targets = [first, first, first, None, second, second, second, second]
         note = "" if truth else "the pair is wrong: these two are far apart"
-        return Prediction(words, truth, note=note, attention=_attention(random, targets, regions))
+        return Prediction(words, truth, note=note, attention=_attention(random, targets, len(things)))
 
     true = caption(0, 1, True)
     return ExampleCard(
         id=f"test-{number:04d}",
         kind=KINDS[number % 3],
-        image=_draw(things),
+        image=image.getvalue(),
         media_type="image/png",
-        boxes=[box.tolist() for _, _, box in things],
-        references=[" ".join(true.words), f"the {things[1][0]} {things[1][1]} is next to the {things[0][0]} one"],
+        boxes=[list(thing.box) for thing in things],
+        references=[" ".join(true.words), "the two are next to each other"],
         captions={"transformer": caption(2, 3, False) if number % 4 else true, "ngsan": true},
     )
 

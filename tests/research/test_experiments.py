@@ -1,7 +1,6 @@
 """The experiments, the rule that refuses those that cannot fail, their statistics and their pages."""
 
 import itertools
-import json
 import subprocess
 import tomllib
 from xml.etree import ElementTree
@@ -11,7 +10,7 @@ import pytest
 from analysis import decide, holm, paired_effect, sign_flip_p
 from coco_boxes import relation_f1
 from experiment import FOLDER, NO_PILOT, check_rule, get_experiment, list_experiments, problems_of, required_seeds
-from page import RESULTS, read_all, write_pages
+from page import RESULTS, read_all
 from run import record_design
 
 from legenda.errors import ConfigError
@@ -138,7 +137,7 @@ def test_the_seeds_are_enough_for_both_verdicts():
     counts = {0.0: 0, 0.1: 0}
     for truth in counts:
         for _ in range(100):
-            effect = paired_effect(rng.normal(truth, 0.15, n)[:12] if False else rng.normal(truth, 0.15, n))
+            effect = paired_effect(rng.normal(truth, 0.15, n))
             inside = effect.inner[0] > -0.1 and effect.inner[1] < 0.1
             counts[truth] += inside if truth == 0 else effect.interval[0] > 0
     assert 70 <= counts[0.0] <= 95
@@ -233,9 +232,3 @@ def test_relations_are_scored_against_what_two_references_state():
     references = {"1": ["a cup on a table", "a cup on wood", "a cup"], "2": ["a dog under a bed", "a dog", "a bed"]}
     assert relation_f1({"1": "a cup on a table", "2": "a dog"}, references) == pytest.approx(1 / 5)
     assert relation_f1({"1": "a cup", "2": "a dog on a bed"}, references) == 0
-
-
-def test_numbers_are_json(tmp_path):
-    write_json(tmp_path / "absent.json", numbers([0.5], [0.5]))
-    assert json.loads((tmp_path / "absent.json").read_text())["experiment"] == "absent"
-    assert write_pages(tmp_path)

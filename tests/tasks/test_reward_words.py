@@ -4,6 +4,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
+import torch
 
 from legenda.data.captions import CaptionDataset
 from legenda.metrics import CiderD
@@ -26,19 +27,6 @@ def compute(tokens, **settings) -> np.ndarray:
     return rewards.result(rewards.start(np.arange(2), tokens))
 
 
-class _Tokens:
-    """An array with the methods of a tensor that rewards call."""
-
-    def __init__(self, array):
-        self.array = np.array(array)
-
-    def cpu(self):
-        return self
-
-    def numpy(self):
-        return self.array
-
-
 SAMPLES = [[[4, 5, 6, EOS, EOS], [4, 0, 6, EOS, EOS]], [[4, 7, 5, 8, EOS], [5, EOS, EOS, EOS, EOS]]]
 
 
@@ -54,13 +42,13 @@ def test_rewards_are_those_of_the_text():
     width = max(len(row) for group in encoded for row in group) + 1
     padded = np.array([[row + [0] * (width - len(row)) for row in group] for group in encoded])
     expected = oracle(range(2), padded)
-    found = compute(_Tokens(SAMPLES), reward_on_words=True)
+    found = compute(torch.tensor(SAMPLES), reward_on_words=True)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
     assert found[1, 0] > 0  # "a ( dog 12pm" has two words of "a (dog) at 12pm" in a row only without the bracket
 
 
 def test_unknown_words_of_references_differ_only_on_words():
-    on_ids, on_words = (compute(_Tokens(SAMPLES), reward_on_words=value) for value in (False, True))
+    on_ids, on_words = (compute(torch.tensor(SAMPLES), reward_on_words=value) for value in (False, True))
     assert on_ids[0, 1] > on_words[0, 1]  # "a <unk> runs" does not match "a zebra runs" as text
 
 
