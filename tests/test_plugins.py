@@ -109,7 +109,7 @@ def test_a_file_that_fails_is_named_in_one_sentence(tmp_path):
     assert "my_plugin" not in sys.modules
     file.write_text("import legenda\nlegenda.register_norm('mine')(print)")
     load_plugin(file)
-    assert legenda.attention.NORMS.get("mine") is print
+    assert legenda.attention.normalization.NORMS.get("mine") is print
 
 
 def test_an_installed_package_registers_by_its_entry_point(tmp_path, monkeypatch, forget_plugins):

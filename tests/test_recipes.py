@@ -6,7 +6,7 @@ from legenda.cli.main import main
 from legenda.errors import LegendaError
 from legenda.papers import all_recipes, get_recipe
 from legenda.recipes import parse_changes, read_recipe, recipe_to_toml
-from legenda.training import Noam
+from legenda.training.schedules import Noam
 
 XLAN = get_recipe("coco.xlan")
 

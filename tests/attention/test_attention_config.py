@@ -8,17 +8,10 @@ import torch
 from torch import nn
 
 from legenda import Regions
-from legenda.attention import (
-    ATTENTIONS,
-    DISTANCES,
-    GEOMETRIES,
-    NORMS,
-    WINDOWS,
-    AttentionConfig,
-    MultiHeadAttention,
-    PairGeometry,
-)
+from legenda.attention import ATTENTIONS, DISTANCES, GEOMETRIES, AttentionConfig, MultiHeadAttention, PairGeometry
 from legenda.attention import multi_head as module
+from legenda.attention.distance import WINDOWS
+from legenda.attention.normalization import NORMS
 from legenda.errors import LegendaError
 
 DIM, HEADS = 16, 2

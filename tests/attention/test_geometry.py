@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from legenda.attention import Geometry, GeometryBias, GeometryEmbedding, absolute_geometry, relative_geometry, sinusoids
-from legenda.attention.geometry import MIN_EXTENT, sine_positions
+from legenda.attention import Geometry, GeometryBias, GeometryEmbedding, sinusoids
+from legenda.attention.geometry import MIN_EXTENT, absolute_geometry, relative_geometry, sine_positions
 from legenda.regions import Regions
 
 HEADS, DIM, GEOMETRY = 2, 6, 4

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from legenda.attention import MaskedBatchNorm, MaskedInstanceNorm, MultiHeadAttention, create_norm
+from legenda.attention import MaskedBatchNorm, MultiHeadAttention
+from legenda.attention.normalization import MaskedInstanceNorm, create_norm
 
 MASK = torch.tensor([[True, True, True, True], [True, False, True, False], [False, False, False, True]])
 

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from legenda.errors import LegendaError
-from legenda.metrics import WITHOUT_JAVA, DocumentFrequencies, MeteorScores, Scores, SpiceScores, evaluation
+from legenda.metrics import WITHOUT_JAVA, DocumentFrequencies, Scores, evaluation
 from legenda.metrics import evaluate as evaluate_all
+from legenda.metrics.meteor import MeteorScores
+from legenda.metrics.spice import SpiceScores
 
 
 def evaluate(predictions, references, **settings) -> Scores:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from legenda.errors import LegendaError
-from legenda.metrics import SpiceScores, download_jars
-from legenda.metrics.spice import JARS, parse_spice, spice
+from legenda.metrics.spice import JARS, SpiceScores, download_jars, parse_spice, spice
 
 # Keeps its arguments and input, and answers with what `answer.json` holds.
 JAVA = """

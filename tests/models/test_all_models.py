@@ -20,15 +20,9 @@ from model_cases import (
 
 import legenda
 from legenda import Regions
-from legenda.attention import (
-    AdditiveAttention,
-    MaskedBatchNorm,
-    MaskedInstanceNorm,
-    MultiHeadAttention,
-    XLinearAttention,
-    x_linear,
-)
+from legenda.attention import AdditiveAttention, MaskedBatchNorm, MultiHeadAttention, XLinearAttention, x_linear
 from legenda.attention.memory import MemoryAttention
+from legenda.attention.normalization import MaskedInstanceNorm
 from legenda.errors import LegendaError
 from legenda.models import Captioner
 

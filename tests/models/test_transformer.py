@@ -8,7 +8,8 @@ from model_cases import copy_layers
 from torch import nn
 
 import legenda
-from legenda.attention import absolute_geometry, sinusoids
+from legenda.attention import sinusoids
+from legenda.attention.geometry import absolute_geometry
 
 DIM, HEADS, LAYERS, INNER, WORDS, FEATURES = 16, 2, 2, 24, 11, 6
 OPTIONS = {"vocab_size": WORDS, "feature_dim": FEATURES, "dim": DIM, "num_heads": HEADS, "num_layers": LAYERS}

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from legenda.tasks import cross_entropy
+from legenda.tasks.objectives import cross_entropy
 
 
 def by_hand(logits: torch.Tensor, targets: torch.Tensor, smoothing: float) -> float:

@@ -12,9 +12,8 @@ import legenda
 from legenda import Regions
 from legenda.data.captions import CaptionDataset
 from legenda.models.xtransformer import positions
-from legenda.tasks import cross_entropy, policy_gradient
 from legenda.tasks.base import Batch, SelfCriticalConfig
-from legenda.tasks.objectives import policy_gradient_normalizer, token_mask
+from legenda.tasks.objectives import cross_entropy, policy_gradient, policy_gradient_normalizer, token_mask
 from legenda.tasks.self_critical import Rewards, SelfCriticalObjective, token_log_probs
 from legenda.training import TrainingConfig
 

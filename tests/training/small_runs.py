@@ -16,9 +16,10 @@ from legenda.run_folder import STATE
 from legenda.tasks import Captioning
 from legenda.tasks import captioning as captioning_module
 from legenda.tasks import objectives as caption_objectives_module
-from legenda.training import StepDecay, TrainingConfig, TrainResult, train
+from legenda.training import TrainingConfig, TrainResult, train
 from legenda.training import loop as loop_module
 from legenda.training.checkpoint import read_history
+from legenda.training.schedules import StepDecay
 
 SMALL = {"dim": 16, "num_heads": 2, "num_layers": 1, "ff_dim": 16, "geometry_dim": 8, "dropout": 0.2}
 # 6 steps an epoch, 24 in all; states after the steps 4, 6, 8, 12, 16, 18, 20, 24, of which every other ends an epoch.

@@ -16,10 +16,11 @@ from legenda.data.captions import CaptionDataset
 from legenda.errors import LegendaError
 from legenda.regions import Regions
 from legenda.run_folder import HISTORY, STATE
-from legenda.training import StepDecay, is_finished
+from legenda.training import is_finished
 from legenda.training import launch as launch_module
 from legenda.training import loop as loop_module
 from legenda.training.checkpoint import TENSORBOARD_FOLDER, read_history, read_progress
+from legenda.training.schedules import StepDecay
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

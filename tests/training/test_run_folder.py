@@ -18,8 +18,9 @@ from legenda.run_folder import STATE
 from legenda.tasks.base import describe_split
 from legenda.tasks.captioning import Captioning
 from legenda.text import Vocabulary
-from legenda.training import StepDecay, TrainingConfig, is_finished
+from legenda.training import TrainingConfig, is_finished
 from legenda.training.checkpoint import read_progress
+from legenda.training.schedules import StepDecay
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

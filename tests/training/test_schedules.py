@@ -6,8 +6,8 @@ import pytest
 
 from legenda.errors import LegendaError
 from legenda.tasks.base import ScheduledSamplingConfig
-from legenda.training import Constant, Cosine, EpochwiseLR, Linear, Noam, Plateau, StepDecay
-from legenda.training.schedules import InverseSqrt
+from legenda.training import Constant
+from legenda.training.schedules import Cosine, EpochwiseLR, InverseSqrt, Linear, Noam, Plateau, StepDecay
 
 
 def test_warm_up_rises_in_a_line_to_the_rate_and_stays():

@@ -13,11 +13,12 @@ from two_stages import scored
 from legenda.errors import LegendaError
 from legenda.models import Captioner
 from legenda.run_folder import STATE
-from legenda.training import Constant, Cosine, EpochwiseLR, Linear, StepDecay, is_finished
+from legenda.training import Constant, is_finished
 from legenda.training import loop as loop_module
 from legenda.training import stage as stage_module
 from legenda.training.checkpoint import Progress, read_progress
 from legenda.training.loop import stage_is_over
+from legenda.training.schedules import Cosine, EpochwiseLR, Linear, StepDecay
 from legenda.training.stage import Prefetcher
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -4,8 +4,9 @@ import pytest
 
 from legenda.tasks import captioning as captioning_module
 from legenda.tasks.base import SelfCriticalConfig
-from legenda.training import Plateau, TrainingConfig
+from legenda.training import TrainingConfig
 from legenda.training import launch as launch_module
+from legenda.training.schedules import Plateau
 
 SECOND = TrainingConfig(
     epochs=2,

@@ -2,7 +2,5 @@
 
 from legenda.tasks.base import Task
 from legenda.tasks.captioning import Captioning
-from legenda.tasks.objectives import advantages, cross_entropy, policy_gradient
-from legenda.tasks.self_critical import Reward
 
-__all__ = ["Captioning", "Reward", "Task", "advantages", "cross_entropy", "policy_gradient"]
+__all__ = ["Captioning", "Task"]

@@ -2,33 +2,6 @@
 
 from legenda.training.config import TrainingConfig
 from legenda.training.launch import TrainResult, check_folder, is_finished, train
-from legenda.training.schedules import (
-    SCHEDULES,
-    Constant,
-    Cosine,
-    EpochwiseLR,
-    InverseSqrt,
-    Linear,
-    Noam,
-    Plateau,
-    Schedule,
-    StepDecay,
-)
+from legenda.training.schedules import Constant, Schedule
 
-__all__ = [
-    "SCHEDULES",
-    "Constant",
-    "Cosine",
-    "EpochwiseLR",
-    "InverseSqrt",
-    "Linear",
-    "Noam",
-    "Plateau",
-    "Schedule",
-    "StepDecay",
-    "TrainResult",
-    "TrainingConfig",
-    "check_folder",
-    "is_finished",
-    "train",
-]
+__all__ = ["Constant", "Schedule", "TrainResult", "TrainingConfig", "check_folder", "is_finished", "train"]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from legenda.data.scenes import FEATURE_DIM, Scene, SceneSplit, Thing, draw_scene, find_things, make_split
-from legenda.data.scenes.pixels import SIDE
-from legenda.data.scenes.scene import COLORS, SHAPES
+from legenda.data.scenes import FEATURE_DIM, Scene, SceneSplit, draw_scene, make_split
+from legenda.data.scenes.pixels import SIDE, find_things
+from legenda.data.scenes.scene import COLORS, SHAPES, Thing
 from legenda.errors import DataError
 
 GROUND = (240, 240, 240)

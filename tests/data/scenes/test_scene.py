@@ -4,8 +4,8 @@ from itertools import combinations
 
 import pytest
 
-from legenda.data.scenes import Scene, Thing, make_scenes
-from legenda.data.scenes.scene import TOUCHING, axis_of, gaps, next_to
+from legenda.data.scenes import Scene, make_scenes
+from legenda.data.scenes.scene import TOUCHING, Thing, axis_of, gaps, next_to
 
 SCENES = tuple(make_scenes("train", 450, seed=5))
 

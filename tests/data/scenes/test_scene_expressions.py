@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from legenda.data.scenes import Scene, Thing, make_scenes
+from legenda.data.scenes import Scene, make_scenes
+from legenda.data.scenes.scene import Thing
 from legenda.extras.grounding import PER_SCENE, refer
 
 SCENES = tuple(make_scenes("val", 600, seed=3))

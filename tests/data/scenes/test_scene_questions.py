@@ -9,8 +9,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from legenda.data.scenes import Scene, Thing, draw_scene, find_things, make_scenes
+from legenda.data.scenes import Scene, draw_scene, make_scenes
+from legenda.data.scenes.pixels import find_things
 from legenda.data.scenes.questions import GEOMETRIC, SceneQuestion, ask
+from legenda.data.scenes.scene import Thing
 
 SCENES = tuple(make_scenes("train", 900, seed=11))
 ASKED = [(scene, question) for scene in SCENES for question in ask(scene)]

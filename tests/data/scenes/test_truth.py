@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from legenda.data.scenes import Scene, Thing, check_caption
+from legenda.data.scenes import Scene, check_caption
 from legenda.data.scenes.language import is_odd, of_shape
-from legenda.data.scenes.scene import PARITY_SHAPES, WARM, make_scene
+from legenda.data.scenes.scene import PARITY_SHAPES, WARM, Thing, make_scene
 
 WHITE = (240, 240, 240)
 

@@ -1,23 +1,19 @@
 """Scenes: the embedded data set, on which it shows what an attention can express and what it cannot."""
 
 from legenda.data.scenes.dataset import SceneCounts, SceneSplit, make_split
-from legenda.data.scenes.language import TRUTHS, Verdict, check_caption, references, truth_scores
-from legenda.data.scenes.pixels import FEATURE_DIM, draw_scene, extract, find_things
-from legenda.data.scenes.scene import FAMILIES, Scene, Thing, make_scene, make_scenes
+from legenda.data.scenes.language import check_caption, references, truth_scores
+from legenda.data.scenes.pixels import FEATURE_DIM, draw_scene, extract
+from legenda.data.scenes.scene import FAMILIES, Scene, make_scene, make_scenes
 
 __all__ = [
     "FAMILIES",
     "FEATURE_DIM",
-    "TRUTHS",
     "Scene",
     "SceneCounts",
     "SceneSplit",
-    "Thing",
-    "Verdict",
     "check_caption",
     "draw_scene",
     "extract",
-    "find_things",
     "make_scene",
     "make_scenes",
     "make_split",
