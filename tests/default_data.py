@@ -29,15 +29,16 @@ def write_default_data(folder: Path) -> None:
     _write_coco(folder)
     _write_videos(folder)
     _write_photographs(folder)
-    _write_questions(folder / "vqa2")
-    _write_daquar(folder)
+    write_questions(folder / "vqa2")
+    write_daquar(folder)
     for name, by in (("refcoco", "unc"), ("refcoco+", "unc"), ("refcocog", "umd")):
-        _write_expressions(folder / name, by)
-    _write_entities(folder)
-    _write_translations(folder)
+        write_expressions(folder / name, by)
+    write_entities(folder)
+    write_translations(folder)
 
 
-def _store(path: Path, names: Sequence[str], *, boxes: bool = True) -> None:
+def write_features(path: Path, names: Sequence[str], *, boxes: bool = True) -> None:
+    """Write random features of these images in the packed format."""
     rng = np.random.default_rng(0)
     corners = rng.uniform(0, 0.5, (len(names), 4, 2))
     corners = np.concatenate([corners, corners + 0.3], axis=-1)
@@ -60,11 +61,11 @@ def _write_coco(folder: Path) -> None:
     ]
     _write(folder / "dataset_coco.json", {"images": entries})
     for name in ("coco", "coco_grid", "coco_grid152", "coco_resnet101"):
-        _store(folder / f"{name}.safetensors", list(map(str, IMAGES)))
+        write_features(folder / f"{name}.safetensors", list(map(str, IMAGES)))
     for entry in entries:
         del entry["cocoid"]
     (folder / "dataset_flickr8k.json.gz").write_bytes(gzip.compress(json.dumps({"images": entries}).encode()))
-    _store(folder / "flickr8k.safetensors", [f"{n:012d}" for n in IMAGES])
+    write_features(folder / "flickr8k.safetensors", [f"{n:012d}" for n in IMAGES])
 
 
 def _write_videos(folder: Path) -> None:
@@ -77,7 +78,7 @@ def _write_videos(folder: Path) -> None:
     sentences = [{"video_id": names[n], "caption": text} for n in IMAGES for text in CAPTIONS[n % 2]]
     _write(folder / "msrvtt" / "videodatainfo.json", {"videos": videos, "sentences": sentences})
     for store in ("vatex_i3d", "msrvtt_resnet101"):
-        _store(folder / store, names, boxes=False)
+        write_features(folder / store, names, boxes=False)
 
 
 def _write_photographs(folder: Path) -> None:
@@ -88,7 +89,8 @@ def _write_photographs(folder: Path) -> None:
     (folder / "captions.csv").write_text("\n".join(lines) + "\n")
 
 
-def _write_questions(folder: Path) -> None:
+def write_questions(folder: Path) -> None:
+    """Write the questions and annotations of VQA."""
     files = {
         "train": "v2_OpenEnded_mscoco_train2014_questions v2_mscoco_train2014_annotations",
         "val": "v2_OpenEnded_mscoco_val2014_questions v2_mscoco_val2014_annotations",
@@ -109,17 +111,19 @@ def _annotation(key: int) -> dict[str, Any]:
     return {"question_id": key, "answers": [{"answer": answer}] * 10, **kinds}
 
 
-def _write_daquar(folder: Path) -> None:
+def write_daquar(folder: Path) -> None:
+    """Write DAQUAR and its features."""
     names = [f"image{n}" for n in range(1, 13)]
     (folder / "daquar").mkdir()
     lines = ["question,answer,image_id", *(f"what is on the floor,{('dog', 'bed')[len(n) % 2]},{n}" for n in names)]
     (folder / "daquar" / "data.csv").write_text("\n".join(lines) + "\n")
     (folder / "daquar" / "train_images_list.txt").write_text("\n".join(names[:11]))
     (folder / "daquar" / "test_images_list.txt").write_text(names[11])
-    _store(folder / "daquar.safetensors", names)
+    write_features(folder / "daquar.safetensors", names)
 
 
-def _write_expressions(folder: Path, by: str) -> None:
+def write_expressions(folder: Path, by: str) -> None:
+    """Write the expressions of RefCOCO, and the boxes that they mean."""
     entries: list[Mapping[str, Any]] = [
         {"ann_id": n, "image_id": n, "split": split, "sentences": [{"sent_id": n, "tokens": ["the", "brown", "dog"]}]}
         for n, split in zip(IMAGES, SPLITS, strict=True)
@@ -132,14 +136,16 @@ def _write_expressions(folder: Path, by: str) -> None:
     (folder / f"refs({by}).p").write_bytes(pickle.dumps(entries, protocol=2))
 
 
-def _write_entities(folder: Path) -> None:
+def write_entities(folder: Path) -> None:
+    """Write the phrases of Flickr30k Entities."""
     caption = {"text": CAPTIONS[0][0], "sentid": 0, "phrases": [[1, ["animals"], 0, 2]]}
     entry = {"width": 100, "height": 100, "boxes": {"1": [[10, 10, 60, 60]]}, "captions": [caption]}
     content = json.dumps({f"{n:012d}.jpg": entry for n in IMAGES}).encode()
     (folder / "flickr30k_entities.json.gz").write_bytes(gzip.compress(content))
 
 
-def _write_translations(folder: Path) -> None:
+def write_translations(folder: Path) -> None:
+    """Write parallel text of WMT 2014 and Multi30k."""
     names = {
         "wmt14": [f"{name}.tok.bpe.32000" for name in ("newstest2013", "newstest2014")] + ["train.tok.clean.bpe.32000"],
         "multi30k": ["train", "val", "test_2016_flickr"],

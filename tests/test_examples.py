@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 import legenda
+from command_results import write_captioned_images
 from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scene
 from legenda.models.checkpoint import ASSETS
@@ -72,14 +73,7 @@ def test_serve(scenes_run, capsys):
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    """Captions of 12 drawn images."""
-    folder = tmp_path_factory.mktemp("table")
-    lines = ["file,caption"]
-    for number, color in enumerate(["red", "green", "blue"] * 4):
-        Image.new("RGB", (40, 30), color).save(folder / f"{number}.png")
-        lines.append(f"{number}.png,a {color} wall of a house")
-    (folder / "captions.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return folder / "captions.csv"
+    return write_captioned_images(tmp_path_factory.mktemp("table"), 12)
 
 
 def test_train_from_images(table, tmp_path):

@@ -2,12 +2,12 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 import legenda
+from command_results import write_captioned_images
 
 transformers = pytest.importorskip("transformers", reason="needs the extra vision")
 WORDS = ["a", "dog", "cat", "runs", "sits", "on", "grass"]
@@ -73,13 +73,7 @@ def models(tmp_path_factory) -> dict[str, str]:
 
 @pytest.fixture
 def images(tmp_path):
-    lines = ["file,caption,split"]
-    for number in range(4):
-        pixels = np.random.default_rng(number).integers(0, 256, (20, 30, 3), np.uint8)
-        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
-        lines += [f"{number}.png,a dog runs,test", f"{number}.png,a cat sits,test"]
-    (tmp_path / "captions.csv").write_text("\n".join(lines) + "\n")
-    return tmp_path
+    return write_captioned_images(tmp_path, 4, "test").parent
 
 
 @pytest.mark.parametrize("kind", MODELS)

@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 import legenda
+from command_results import write_captioned_images
 from legenda.cli.main import main
 from legenda.errors import ConfigError, DataError
 from legenda.extractors import image_data
@@ -44,28 +45,15 @@ def resnet(tmp_path_factory) -> str:
 
 @pytest.fixture
 def table(tmp_path):
-    lines = ["file,caption"]
-    for number in range(6):
-        pixels = np.random.default_rng(number).integers(0, 256, (20, 30, 3), np.uint8)
-        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
-        lines += [f"{number}.png,a noisy picture", f"{number}.png,the noise number {number}"]
-    (tmp_path / "captions.csv").write_text("\n".join(lines) + "\n")
-    return tmp_path / "captions.csv"
+    return write_captioned_images(tmp_path, 6)
 
 
 def options(table, backbone, *, trained: bool) -> list[str]:
     data = ["data.kind=images", f"data.annotations={table}", f"data.backbone={backbone}", "data.min_count=1"]
     if trained:
         data += ["data.train_backbone=true", f"data.image_size={SIDE}"]
-    return [
-        "train",
-        "scenes.transformer",
-        *data,
-        *SIZES,
-        "training.epochs=2",
-        "training.batch_size=3",
-        "training.monitor=ROUGE-L",
-    ]
+    training = ["training.epochs=2", "training.batch_size=3", "training.monitor=ROUGE-L"]
+    return ["train", "scenes.transformer", *data, *SIZES, *training]
 
 
 def test_a_table_that_grows_adds_its_new_images_to_the_store(table, backbone, monkeypatch):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import pickle
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 import numpy as np
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # of default_data
 
 TINY = "model.dim=8 model.num_heads=2 model.num_layers=1 model.ff_dim=8"
 SHORT = "training.epochs=1 training.batch_size=4 training.eval_beam_size=1 training.precision=32-true"
@@ -164,81 +166,38 @@ def write_files(folder: Path, files: dict[str, str]) -> None:
 
 def questions(root: Path) -> list[Subject]:
     """Return the questions of VQA and of DAQUAR, referring expressions, phrases, and parallel text."""
-    vqa, daquar, refs, entities, parallel = (root / name for name in ("vqa", "daquar", "refs", "entities", "parallel"))
-    small = f"{TINY} {SHORT}"
-    files: dict[str, str] = {"answers.json": json.dumps(["dog", "cat", "two"]), "glove.txt": "dog 1 2\nis 0.5 -1\n"}
-    for split, numbers in (("train", range(4)), ("val", range(4, 6))):
-        asked = [{"image_id": n, "question": f"What is number {n}?", "question_id": n} for n in numbers]
-        answered = [
-            {
-                "question_id": n, "question_type": "what is", "answer_type": "other", "multiple_choice_answer": "dog",
-                "answers": [{"answer": "dog", "answer_id": k} for k in range(10)],
-            }
-            for n in numbers
-        ]  # fmt: skip
-        files[f"v2_OpenEnded_mscoco_{split}2014_questions.json"] = json.dumps({"questions": asked})
-        files[f"v2_mscoco_{split}2014_annotations.json"] = json.dumps({"annotations": answered})
-    write_files(vqa, files)
-    write_files(
-        daquar,
-        {
-            "data.csv": "question,answer,image_id\n" + "".join(f"what is {n},dog,image{n}\n" for n in range(12)),
-            "train_images_list.txt": "".join(f"image{n}\n" for n in range(10)),
-            "test_images_list.txt": "image10\nimage11\n",
-        },
-    )
-    splits = {n: "train" if n < 4 else "val" for n in range(6)}
-    expressions = [
-        {
-            "ann_id": n, "image_id": n, "split": splits[n],
-            "sentences": [{"sent_id": n, "tokens": ["the", "dog", str(n)], "raw": "x", "sent": "x"}],
-        }
-        for n in range(6)
-    ]  # fmt: skip
-    instances = {
-        "images": [{"id": n, "width": 100, "height": 200} for n in range(6)],
-        "annotations": [{"id": n, "bbox": [10, 20, 30, 40]} for n in range(6)],
-    }
-    write_files(refs, {"instances.json": json.dumps(instances)})
-    (refs / "refs.p").write_bytes(pickle.dumps(expressions, protocol=0))
-    phrases = {
-        f"{n}.jpg": {
-            "width": 100, "height": 100, "boxes": {"7": [[1, 2, 30, 40]]},
-            "captions": [{"text": "a dog runs", "phrases": [["7", ["animals"], 0, 2]]}],
-        }
-        for n in range(6)
-    }  # fmt: skip
-    rows = "".join(f"{n}.jpg,a dog,{split}\n" for n, split in splits.items())
-    write_files(entities, {"phrases.json": json.dumps(phrases), "c.csv": "file,caption,split\n" + rows})
-    lines = {"train": range(8), "val": range(8, 10), "test_2016_flickr": range(10, 12)}
-    texts = {
-        f"{s}.{e}": "".join(sentence(n) + f" {e}\n" for n in part) for s, part in lines.items() for e in ("en", "de")
-    }
-    write_files(parallel, {**texts, "merges.txt": "#version: 0.2\nd o\ndo g</w>\n"})
-    for folder in (vqa, refs):
-        write_packed(folder / "f.safetensors")
-    np.savez(
-        entities / "d.npz",
-        filenames=np.array([f"{n}.jpg" for n in range(6)]),
-        boxes=np.array([boxes for _, _, boxes in regions()]),
-        classes=np.ones((6, 3), np.uint8),
-        scores=np.full((6, 3), 0.5, np.float32),
-        count=np.full(6, 3),
-    )
-    write_packed(daquar / "f.safetensors", [(f"image{name}", *rest) for name, *rest in regions(12)])
+    import default_data as data
+
+    vqa, refs, entities = (root / name for name in ("vqa", "refs", "entities"))
+    for name in ("vqa", "daquar", "refs", "entities", "parallel"):
+        (root / name).mkdir(parents=True)
+    data.write_questions(vqa)
+    answers = json.dumps(["dog", "beach", "two"])
+    write_files(vqa, {"answers.json": answers, "glove.txt": "what 1 2\nis 0.5 -1\n"})
+    data.write_daquar(root / "daquar")
+    data.write_expressions(refs, "unc")
+    data.write_entities(entities)
+    names = [f"{n:012d}" for n in data.IMAGES]
+    rows = [f"{name}.jpg,a dog,{split}" for name, split in zip(names, data.SPLITS, strict=True)]
+    write_files(entities, {"c.csv": "\n".join(["file,caption,split", *rows])})
+    data.write_translations(root / "parallel")
+    write_files(root / "parallel", {"merges.txt": "#version: 0.2\nd o\ndo g</w>\n"})
+    for folder, ids in ((vqa, list(map(str, data.IMAGES))), (refs, list(map(str, data.IMAGES))), (entities, names)):
+        data.write_features(folder / "f.safetensors", ids)
     features = "data.features={0}/f.safetensors"
     rest = {
         "vqa": f"vqa2.mcan_small data.questions={{0}} {features} data.answers={{0}}/answers.json "
         "data.vectors={0}/glove.txt data.train=train model.word_dim=2",
-        "daquar": f"daquar.mcan data.questions={{0}} {features}",
-        "refs": f"refcoco.mcan data.refs={{0}}/refs.p data.instances={{0}}/instances.json {features} data.vectors=None",
-        "entities": "entities.mcan data.phrases={0}/phrases.json data.annotations={0}/c.csv "
-        "data.features={0}/d.npz data.vectors=None",
-        "parallel": "multi30k.transformer data.folder={0} data.merges={0}/merges.txt",
+        "daquar": "daquar.mcan data.questions={0}/daquar data.features={0}/daquar.safetensors",
+        "refs": f"refcoco.mcan data.refs={{0}}/refs(unc).p data.instances={{0}}/instances.json {features} "
+        "data.vectors=None",
+        "entities": "entities.mcan data.phrases={0}/flickr30k_entities.json.gz data.annotations={0}/c.csv "
+        f"{features} data.vectors=None",
+        "parallel": "multi30k.transformer data.folder={0}/multi30k data.merges={0}/merges.txt",
     }
-    damaged = {"vqa": ("*.json", "*.txt"), "daquar": ("*.csv", "*.txt"), "refs": ("instances.json",)}
-    damaged |= {"entities": ("phrases.json",), "parallel": ("*.en", "*.de", "*.txt")}
+    damaged = {"vqa": ("*.json", "*.txt"), "daquar": ("daquar/*",), "refs": ("instances.json",)}
+    damaged |= {"entities": ("*.gz",), "parallel": ("multi30k/*", "*.txt")}
     return [
-        Subject(f"data.{name}", root / name, damaged[name], (f"train {options} --out {{0}}/run {small}",))
+        Subject(f"data.{name}", root / name, damaged[name], (f"train {options} --out {{0}}/run {TINY} {SHORT}",))
         for name, options in rest.items()
     ]

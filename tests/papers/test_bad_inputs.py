@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from default_data import IMAGES, WIDTH, write_default_data
 
+from default_data import IMAGES, WIDTH, write_default_data
 from legenda.cli.main import main
 from legenda.data.features.packed import write_store
 

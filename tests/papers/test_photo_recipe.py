@@ -4,45 +4,30 @@ import json
 
 import pytest
 import torch
-from PIL import Image
 
 import legenda
+from command_results import write_captioned_images
 from legenda.cli.main import main
 from legenda.extractors.image_data import ImageData
 from legenda.models.checkpoint import ASSETS, PACKAGED
 from legenda.papers import get_recipe
 
-_COLORS = {"red": (220, 30, 30), "blue": (30, 60, 220), "green": (20, 160, 40), "white": (240, 240, 240)}
-
 
 @pytest.fixture
 def table(tmp_path):
-    """A table of captions of 12 drawn images, without splits."""
-    lines = ["file,caption"]
-    for number in range(12):
-        name, color = list(_COLORS.items())[number % 4]
-        Image.new("RGB", (40, 30), color).save(tmp_path / f"{number}.png")
-        lines += [f"{number}.png,a {name} wall", f"{number}.png,the {name} side of a house"]
-    (tmp_path / "my.csv").write_text("\n".join(lines) + "\n")
-    return tmp_path / "my.csv"
+    return write_captioned_images(tmp_path, 12)
 
 
 def test_the_packaged_model_is_fine_tuned_on_a_table_of_captions(table, tmp_path, capsys):
     out = tmp_path / "run"
-    options = [
-        f"data.annotations={table}",
-        "--out",
-        str(out),
-        "training.epochs=1",
-        "training.steps_per_epoch=12",
-        "training.monitor=ROUGE-L",
-    ]
+    options = ["training.epochs=1", "training.steps_per_epoch=12", "training.monitor=ROUGE-L", "--out", str(out)]
+    options.append(f"data.annotations={table}")
     main(["train", "photo", "--init-from", "photo", "training.schedule.warmup_steps=0", *options])
     config = json.loads((out / "config.json").read_text())
     assert config["extractor"] == "photo"
     chooser, packaged = (legenda.open(name, device="cpu").consensus for name in (out, "photo"))
     assert 0 < chooser.weight < packaged.weight
-    assert table.with_name("my.csv.photo.safetensors").is_file()
+    assert table.with_name("captions.csv.photo.safetensors").is_file()
     main(["caption", str(tmp_path / "0.png"), "--model", str(out)])
     assert "0.png: " in capsys.readouterr().out
     before, after = legenda.load("photo"), legenda.load(out)

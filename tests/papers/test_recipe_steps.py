@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
-from default_data import write_default_data
 
 import legenda
+from default_data import write_default_data
 from legenda.papers import all_recipes
 from legenda.recipes import stage_names
 from legenda.run_folder import STATE
