@@ -17,13 +17,12 @@ OWN = "mine@00000000#1:12:0.5,0.1"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """The default data, features of several extractors, and a run that was trained on those of the first."""
+    """The default data, features of an extractor, and a run that was trained on them."""
     folder = tmp_path_factory.mktemp("data")
     write_default_data(folder)
-    write_features(folder / "own.safetensors", WIDTH, OWN)
-    write_features(folder / "wide.safetensors", WIDTH + 1, OWN)
-    write_features(folder / "other.safetensors", WIDTH, "other")
-    write_features(folder / "changed.safetensors", WIDTH, "mine@11111111#1:12:0.9,0.1")
+    rng = np.random.default_rng(0)
+    features = ((str(n), rng.standard_normal((3, WIDTH)), None) for n in IMAGES)
+    write_store(folder / "own.safetensors", features, extractor=OWN)
     small = "model.dim=16 model.ff_dim=16 model.num_layers=1 --stages first training.epochs=1"
     data = f"data.annotations={folder}/dataset_coco.json data.features={folder}/own.safetensors"
     main(f"train coco.transformer --out {folder}/run {data} {small}".split())
@@ -31,11 +30,6 @@ def folder(tmp_path_factory) -> Path:
     words = (folder / "run" / "vocabulary.txt").read_text().splitlines()
     (folder / "cut" / "vocabulary.txt").write_text("\n".join(words[:-1]) + "\n")
     return folder
-
-
-def write_features(path: Path, width: int, extractor: str) -> None:
-    rng = np.random.default_rng(0)
-    write_store(path, ((str(n), rng.standard_normal((3, width)), None) for n in IMAGES), extractor=extractor)
 
 
 @pytest.fixture

@@ -51,15 +51,11 @@ MOST_WORDS = 7
 
 @dataclass(frozen=True)
 class SceneExpression:
-    """Words that mean one thing of a scene.
-
-    chance: how often one finds it who knows the things' kinds but not their boxes, and guesses as well as one can.
-    """
+    """Words that mean one thing of a scene."""
 
     text: str
     thing: Thing
     kind: ExpressionKind
-    chance: float
 
 
 def refer(scene: Scene) -> tuple[SceneExpression, ...]:
@@ -68,14 +64,13 @@ def refer(scene: Scene) -> tuple[SceneExpression, ...]:
     one, other = scene.first, scene.second
     match scene.family:
         case "near":
-            among = 1 / (len(scene.things) - 1)  # any of the others might be the one
             about = [
-                SceneExpression(f"the thing next to the {a.color} {a.shape}", b, "near", among)
+                SceneExpression(f"the thing next to the {a.color} {a.shape}", b, "near")
                 for a, b in ((one, other), (other, one))
             ]
         case "size":
             about = [
-                SceneExpression(f"the {word} {one.shape}", thing, "size", 0.5)
+                SceneExpression(f"the {word} {one.shape}", thing, "size")
                 for word, thing in (("larger", one), ("smaller", other))
             ]
         case "bind":
@@ -95,7 +90,7 @@ def _plain(rng: random.Random, thing: Thing, scene: Scene) -> SceneExpression:
         texts.append(f"the {thing.shape}")
     if sum(other.color == thing.color for other in scene.things) == 1:
         texts.append(f"the {thing.color} thing")
-    return SceneExpression(rng.choice(texts), thing, "plain", 1.0)
+    return SceneExpression(rng.choice(texts), thing, "plain")
 
 
 Box = tuple[float, float, float, float]

@@ -3,7 +3,7 @@
     near, size, stand            which is next to which, which is larger, how two are aligned: not in the features
     count, existence, color, shape      the controls
 
-A model that cannot read boxes does no better at the first three than `SceneQuestion.chance`, a number known beforehand.
+A model that cannot read boxes can only guess the first three among the kinds that a scene shows.
 """
 
 import random
@@ -16,8 +16,6 @@ from legenda.errors import DataError
 
 QuestionType = Literal["near", "size", "stand", "count", "existence", "color", "shape"]
 
-GEOMETRIC: tuple[QuestionType, ...] = ("near", "size", "stand")
-"""The types that only boxes answer."""
 PER_SCENE = 4
 """Questions of one scene: three about what its family is about, one control."""
 MOST_WORDS = 10
@@ -26,15 +24,11 @@ MOST_WORDS = 10
 
 @dataclass(frozen=True)
 class SceneQuestion:
-    """A question about a scene and its one answer, in lower case with digits for numbers.
-
-    chance: how often one is right who knows the things' kinds but not their boxes, and guesses as well as one can.
-    """
+    """A question about a scene and its one answer, in lower case with digits for numbers."""
 
     text: str
     answer: str
     question_type: QuestionType
-    chance: float
 
     @property
     def answer_type(self) -> str:
@@ -64,19 +58,18 @@ def ask(scene: Scene) -> tuple[SceneQuestion, ...]:
 def _near(rng: random.Random, scene: Scene) -> list[SceneQuestion]:
     """Return questions about the neighbor, its color or shape, and whether it is a certain thing."""
     thing, other = shuffled_pair(rng, scene)
-    among = 1 / (len(scene.things) - 1)  # any of the others might be the one
-    kind = SceneQuestion(f"what is next to the {_named(thing)}?", _named(other), "near", among)
+    kind = SceneQuestion(f"what is next to the {_named(thing)}?", _named(other), "near")
     thing, other = shuffled_pair(rng, scene)
     if rng.random() < 0.5:
-        part = SceneQuestion(f"what color is the thing next to the {_named(thing)}?", other.color, "near", among)
+        part = SceneQuestion(f"what color is the thing next to the {_named(thing)}?", other.color, "near")
     else:
-        part = SceneQuestion(f"what shape is the thing next to the {_named(thing)}?", other.shape, "near", among)
+        part = SceneQuestion(f"what shape is the thing next to the {_named(thing)}?", other.shape, "near")
     thing, other = shuffled_pair(rng, scene)
     true = rng.random() < 0.5
     asked = other if true else rng.choice([t for t in scene.things if t not in (thing, other)])
     words = [_named(thing), _named(asked)]
     rng.shuffle(words)
-    whether = SceneQuestion(f"is the {words[0]} next to the {words[1]}?", _yes(true), "near", 0.5)
+    whether = SceneQuestion(f"is the {words[0]} next to the {words[1]}?", _yes(true), "near")
     return [kind, part, whether]
 
 
@@ -86,9 +79,9 @@ def _size(rng: random.Random, scene: Scene) -> list[SceneQuestion]:
     word = rng.choice(("larger", "smaller"))
     true = (first == large) == (word == "larger")
     return [
-        SceneQuestion(f"what color is the larger {shape}?", large.color, "size", 0.5),
-        SceneQuestion(f"what color is the smaller {shape}?", small.color, "size", 0.5),
-        SceneQuestion(f"is the {_named(first)} {word} than the {_named(second)}?", _yes(true), "size", 0.5),
+        SceneQuestion(f"what color is the larger {shape}?", large.color, "size"),
+        SceneQuestion(f"what color is the smaller {shape}?", small.color, "size"),
+        SceneQuestion(f"is the {_named(first)} {word} than the {_named(second)}?", _yes(true), "size"),
     ]
 
 
@@ -98,14 +91,9 @@ def _stand(rng: random.Random, scene: Scene) -> list[SceneQuestion]:
     first, second = shuffled_pair(rng, scene)
     asked: Axis = rng.choice(("horizontal", "vertical"))
     return [
-        SceneQuestion(f"how do the two {color} things stand?", AXIS_WORDS[axis], "stand", 0.5),
-        SceneQuestion(
-            f"how do the {first.shape} and the {second.shape} stand?",
-            AXIS_WORDS[axis],
-            "stand",
-            0.5,
-        ),
-        SceneQuestion(f"are the two {color} things {AXIS_WORDS[asked]}?", _yes(asked == axis), "stand", 0.5),
+        SceneQuestion(f"how do the two {color} things stand?", AXIS_WORDS[axis], "stand"),
+        SceneQuestion(f"how do the {first.shape} and the {second.shape} stand?", AXIS_WORDS[axis], "stand"),
+        SceneQuestion(f"are the two {color} things {AXIS_WORDS[asked]}?", _yes(asked == axis), "stand"),
     ]
 
 
@@ -113,19 +101,19 @@ def _control(rng: random.Random, scene: Scene) -> SceneQuestion:
     """Return a question whose answer depends on the kinds of things only."""
     match rng.randrange(4):
         case 0:
-            return SceneQuestion("how many things are there?", str(len(scene.things)), "count", 1.0)
+            return SceneQuestion("how many things are there?", str(len(scene.things)), "count")
         case 1:
             kinds = {thing.kind for thing in scene.things}
             there = rng.choice(sorted(kinds))
             missing = rng.choice([(c, s) for c in COLORS for s in SHAPES if (c, s) not in kinds])
             true = rng.random() < 0.5
-            return SceneQuestion(f"is there a {' '.join(there if true else missing)}?", _yes(true), "existence", 1.0)
+            return SceneQuestion(f"is there a {' '.join(there if true else missing)}?", _yes(true), "existence")
         case 2:
             thing = _only(rng, scene, "shape")
-            return SceneQuestion(f"what color is the {thing.shape}?", thing.color, "color", 1.0)
+            return SceneQuestion(f"what color is the {thing.shape}?", thing.color, "color")
         case _:
             thing = _only(rng, scene, "color")
-            return SceneQuestion(f"what shape is the {thing.color} thing?", thing.shape, "shape", 1.0)
+            return SceneQuestion(f"what shape is the {thing.color} thing?", thing.shape, "shape")
 
 
 def _only(rng: random.Random, scene: Scene, part: Literal["color", "shape"]) -> Thing:
