@@ -23,10 +23,12 @@ TRAINING_PRECISIONS: Mapping[Precision, Literal["32-true", "bf16-mixed", "16-mix
 
 def train(
     recipe: str | Recipe,
+    changes: Mapping[str, Any] | None = None,
     *,
     out: str | Path | None = None,
     init_from: str | Path | None = None,
     stages: Literal["all", "first"] = "all",
+    seed: int | None = None,
     device: str = "auto",
     precision: Precision | None = None,
     devices: int = 1,
@@ -38,8 +40,11 @@ def train(
     """Train a recipe into a run folder, or resume it; `legenda.open(result.folder)` captions with the result.
 
     recipe: a recipe or its name. out: the run folder, by default runs/RECIPE. init_from: a trained run that the recipe
-    continues, as `find_model` takes it. stages: "first" stops after the first of two. fields: those to change, as
-    model={"dim": 64}, data={...}, training={"epochs": 3}, fine_tuning={...}. The others are those of `train_recipe`.
+    continues, as `find_model` takes it. stages: "first" stops after the first of two. seed: of all stages, by default
+    that of each. device: auto, cpu, cuda, cuda:N or mps. precision: of all stages, by default that of each. devices,
+    nodes, strategy: as in `legenda.training.train`. progress: called with lines about the steps of loading. fields:
+    those to change, as model={"dim": 64}, data={...}, training={"epochs": 3}, fine_tuning={...}, or in one dictionary,
+    `changes`.
 
         result = legenda.train("scenes.ngsan", out="runs/mine", training={"epochs": 3, "batch_size": 10})
 
@@ -48,36 +53,9 @@ def train(
     recipe = get_recipe(recipe) if isinstance(recipe, str) else recipe
     if init_from is not None:
         recipe = continue_from(recipe, init_from, stages)
-    return train_recipe(
-        recipe.override(fields).select_stages(stages),
-        Path("runs") / recipe.name if out is None else Path(out),
-        init_from=init_from,
-        device=device,
-        precision=precision,
-        devices=devices,
-        nodes=nodes,
-        strategy=strategy,
-        progress=progress,
-    )
-
-
-def train_recipe(
-    recipe: Recipe,
-    out: Path,
-    *,
-    init_from: str | Path | None,
-    device: str,
-    precision: Precision | None,
-    devices: int,
-    nodes: int,
-    strategy: Literal["ddp", "fsdp"],
-    progress: Callable[[str], None],
-) -> TrainResult:
-    """Train the recipe as it is. device: auto, cpu, cuda, cuda:N or mps. precision: of all stages, by default
-    that of each.
-
-    progress: called with lines about the steps of loading. The other arguments are those of `legenda.training.train`.
-    """
+    recipe = recipe.override({**(changes or {}), **fields}).select_stages(stages)
+    recipe = recipe if seed is None else recipe.with_seed(seed)
+    out = Path("runs") / recipe.name if out is None else Path(out)
     compute = ComputeOptions(device=device, precision=precision or "float32")
     compute.resolve_for_models()
     compute.check_count(devices)

@@ -62,11 +62,8 @@ def run(arguments: Sequence[str]) -> None:
 
 def _download(folder: Path) -> None:
     from legenda.metrics.spice import JARS_VARIABLE, download_jars
-    from legenda.terminal import progress_bar
 
-    with progress_bar(f"downloading into {folder}") as show:
-        paths = download_jars(folder, progress=show)
-    for path in paths:
+    for path in download_jars(folder):
         print(path)
     print(f"export {JARS_VARIABLE}={folder} makes legenda score use it")
 

@@ -3,17 +3,17 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import tyro
 
 from legenda.cli.options import parse
-from legenda.compute import ComputeOptions, Precision
+from legenda.compute import Precision
 from legenda.config import Config, Count, PositiveInt
 from legenda.errors import ConfigError, did_you_mean
-from legenda.experiment import train_recipe
+from legenda.experiment import train
 from legenda.papers import get_recipe
-from legenda.recipes import Recipe, changes_first, continue_from, parse_changes, read_recipe
+from legenda.recipes import Recipe, changes_first, parse_changes, read_recipe
 from legenda.terminal import escape_controls, shorten
 
 
@@ -49,8 +49,8 @@ class TrainOptions(Config):
     strategy: Literal["ddp", "fsdp"] = "ddp"
     """Each of several devices has the whole model, or a shard of it."""
 
-    def recipe(self) -> Recipe:
-        """Return the recipe with the changes of the command line."""
+    def recipe(self) -> tuple[Recipe, dict[str, Any]]:
+        """Return the recipe, and the changes of the command line as fields."""
         changes = list(self.arguments)
         if self.config is not None:
             recipe = read_recipe(self.config)
@@ -58,9 +58,7 @@ class TrainOptions(Config):
             recipe = get_recipe(changes.pop(0))
         else:
             raise ConfigError("the recipe comes first, as in legenda train scenes.ngsan; legenda recipes lists them")
-        if self.init_from is not None:
-            recipe = continue_from(recipe, self.init_from, self.stages)
-        return recipe.override(parse_changes(changes)).select_stages(self.stages)
+        return recipe, parse_changes(changes)
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -73,23 +71,26 @@ def run(arguments: Sequence[str]) -> None:
                 f"there is no option {name}; {hint} (fields of the recipe are changed as in training.epochs=3)"
             )
     options = parse(TrainOptions, changes_first(arguments), "train")
-    ComputeOptions(device=options.device).resolve()
-    recipe = options.recipe()
-    out = options.out or Path("runs") / recipe.name
+    recipe, changes = options.recipe()
+    name = str(changes.get("name", recipe.name))
+    out = options.out or Path("runs") / name
     if options.seeds == 1:
-        _train(options, recipe, out)
+        _train(options, recipe, changes, out)
         return
     folders = [out / f"seed{seed}" for seed in range(options.seeds)]
     for seed, folder in enumerate(folders):
-        _train(options, recipe.with_seed(seed), folder)
+        _train(options, recipe, changes, folder, seed)
     print(f"as an ensemble: legenda evaluate {' '.join(map(str, folders))}")
 
 
-def _train(options: TrainOptions, recipe: Recipe, out: Path) -> None:
-    result = train_recipe(
+def _train(options: TrainOptions, recipe: Recipe, changes: dict[str, Any], out: Path, seed: int | None = None) -> None:
+    result = train(
         recipe,
-        out,
+        changes,
+        out=out,
         init_from=options.init_from,
+        stages=options.stages,
+        seed=seed,
         device=options.device,
         precision=options.precision,
         devices=options.devices,
@@ -98,5 +99,5 @@ def _train(options: TrainOptions, recipe: Recipe, out: Path) -> None:
         progress=lambda line: print(shorten(escape_controls(line)), file=sys.stderr, flush=True),
     )
     if result.is_global_zero:
-        score = f"{recipe.stages[-1].monitor} {result.best:.3f} after epoch {result.best_epoch}"
+        score = f"{result.monitor} {result.best:.3f} after epoch {result.best_epoch}"
         print(f"{out}: {score}, {result.seconds:.0f} s of training\nnext: legenda evaluate {out}")

@@ -14,16 +14,17 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from legenda.errors import ConfigError, DataError, LegendaError, install_line
-from legenda.io import atomic_write, verified
+from legenda.errors import ConfigError, DataError, LegendaError, first_line, install_line
+from legenda.io import verified
 
 JAVA_VARIABLE = "LEGENDA_JAVA"
 """The environment variable with the path of the `java` to use."""
@@ -50,7 +51,6 @@ JARS = {
     ),
 }
 """The files to download, by path in a Maven repository, with their SHA-256 digests. Rhino is the JavaScript engine."""
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -203,47 +203,27 @@ def _find_jars(folder: str | Path | None) -> Path:
     return Path(folder)
 
 
-def download_jars(
-    folder: str | Path,
-    *,
-    url: str = MAVEN_CENTRAL,
-    jars: Mapping[str, str] = JARS,
-    progress: Callable[[int, int], None],
-) -> list[Path]:
-    """Download CoreNLP 3.6.0 and Rhino 1.7.15 (387 MB) and return the paths of the jars in `folder`.
+def download_jars(folder: str | Path, *, url: str = MAVEN_CENTRAL, jars: Mapping[str, str] = JARS) -> list[Path]:
+    """Download CoreNLP 3.6.0 and Rhino 1.7.15 (387 MB), with a progress bar, and return the jars' paths in `folder`.
 
-    url: a Maven repository. jars: digests by path. progress: called with the bytes downloaded and the total of a file,
-    0 where the server does not report it. A jar that is already there with its digest is not downloaded again.
+    url: a Maven repository. jars: digests by path. A jar that is already there with its digest is not downloaded again.
     Raise LegendaError where the network fails or a file has another digest; no partial jar is written.
     """
-    paths = []
-    for name, digest in jars.items():
-        path = Path(folder, Path(name).name)
-        paths.append(path)
-        if not (path.is_file() and _digest(path) == digest):
-            _download(f"{url}/{name}", path, digest, progress)
-    return paths
+    from torch.hub import download_url_to_file  # imported late, since it loads all of HTTP
 
-
-def _download(url: str, path: Path, digest: str, progress: Callable[[int, int], None]) -> None:
-    import urllib.error  # imported late, since they load all of HTTP
-    import urllib.request
-    from http.client import HTTPException
-
-    with atomic_write(path) as partial:
+    paths = [Path(folder, Path(name).name) for name in jars]
+    for (name, digest), path in zip(jars.items(), paths, strict=True):
+        if path.is_file() and _digest(path) == digest:
+            continue
         try:
-            with urllib.request.urlopen(url, timeout=60) as answer, partial.open("wb") as out:
-                total, done = int(answer.headers.get("Content-Length") or 0), 0
-                while block := answer.read(_BLOCK):
-                    done += out.write(block)
-                    progress(done, total)
-        except (urllib.error.URLError, TimeoutError, ConnectionError, HTTPException, ValueError) as error:
-            reason = error.reason if isinstance(error, urllib.error.URLError) else error
+            path.parent.mkdir(parents=True, exist_ok=True)
+            download_url_to_file(f"{url}/{name}", str(path), hash_prefix=digest)
+        except (OSError, ValueError, RuntimeError, HTTPException) as error:
             raise LegendaError(
-                f"{url} cannot be downloaded ({reason}); check the network, or put {path.name} into {path.parent}"
+                f"{url}/{name} cannot be downloaded ({first_line(error)}); check the address and the network, or put "
+                f"{path.name} into {path.parent}"
             ) from error
-        if (actual := _digest(partial)) != digest:
-            raise DataError(f"{url} has the SHA-256 digest {actual}, not {digest}; check the address or a proxy")
+    return paths
 
 
 def _digest(path: Path) -> str:

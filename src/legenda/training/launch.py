@@ -189,12 +189,13 @@ CIDEr-D in four such runs, and the whole of it in three (research/photo/README.m
 
 @dataclass(frozen=True)
 class TrainResult:
-    """The folder of a finished run, its best validation score with its epoch, and the seconds of training in all.
+    """The folder of a finished run, its best validation score, its name and epoch, and the seconds of training in all.
 
     is_global_zero: whether this is the first of the run's processes, or its only one.
     """
 
     folder: Path
+    monitor: str
     best: float
     best_epoch: int
     seconds: float
@@ -265,7 +266,8 @@ def train(
         progress = loop.fit(model_name)
         fabric.barrier()
     assert progress.best is not None
-    return TrainResult(folder, progress.best, progress.best_epoch, progress.seconds, fabric.is_global_zero)
+    best = progress.best, progress.best_epoch
+    return TrainResult(folder, stages[-1].monitor, *best, progress.seconds, fabric.is_global_zero)
 
 
 def _check_extractor(task: Task, source: Path) -> None:
@@ -317,14 +319,9 @@ def estimate_seconds(
     The weights are initial ones, with which self-critical samples are longest, and do not change. Evaluations during
     the training are not included; early stopping may shorten it.
     """
-    from lightning_fabric import Fabric  # late: it takes seconds
-
-    found = ComputeOptions(device=device).resolve()
-    devices = [found.index] if found.index is not None else 1
     seconds, rng = 0.0, np.random.default_rng(0)
     for config in stages:
-        fabric = Fabric(accelerator=found.type, devices=devices, precision=config.precision)
-        stage = Stage(fabric, task, task.create(model_name, overrides, None), config)
+        stage = Stage(_launch(config, device, 1, 1, "ddp"), task, task.create(model_name, overrides, None), config)
         size = min(config.batch_size, len(task.train))
         batches = [rng.choice(len(task.train), size, replace=False) for _ in range(STEPS)]
         durations = []
