@@ -27,31 +27,17 @@ def test_without_a_mask_all_regions_are_real():
             {"features": torch.zeros(2, 3, 4, dtype=torch.uint8)},
             "features need a floating-point dtype, not torch.uint8",
         ),
+        ({"features": torch.zeros(2, 0, 4)}, "at least one region; these features have none"),
+        ({"features": torch.zeros(2, 3, 4), "mask": torch.arange(2)[:, None].expand(2, 3) < 1}, "none to image 1"),
         (
             {"features": torch.zeros(1, 1, 4), "boxes": torch.tensor([[[0.0, 0.0, 320.0, 240.0]]])},
             r"boxes need x1 y1 x2 y2 in 0..1 of the image, not \[0.0, 0.0, 320.0, 240.0\]; divide boxes in pixels",
         ),
     ],
 )
-def test_mismatched_shapes_raise(arguments, message):
+def test_what_are_no_regions_is_refused(arguments, message):
     with pytest.raises(DataError, match=message):
         Regions(**arguments)
-
-
-@pytest.mark.parametrize(
-    ("features", "mask", "message"),
-    [
-        (torch.zeros(2, 0, 4), None, "at least one region; these features have none"),
-        (
-            torch.zeros(2, 3, 4),
-            torch.tensor([[True, False, False], [False, False, False]]),
-            "at least one region, but the mask leaves none to image 1",
-        ),
-    ],
-)
-def test_an_image_without_regions_raises(features, mask, message):
-    with pytest.raises(DataError, match=message):
-        Regions(features, mask=mask)
 
 
 def test_grid_boxes_are_in_row_major_order():

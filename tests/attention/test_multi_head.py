@@ -5,8 +5,6 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
@@ -88,12 +86,12 @@ def by_loops(attention, query, key, value, mask, geometry, is_causal):
 @pytest.mark.parametrize("is_causal", [False, True], ids=["free", "is_causal"])
 def test_every_slot_by_loops(slots, mask, is_causal):
     attention = build(*slots)
-    x, geometry = draw(3, 5, DIM), Geometry(distance=draw(3, 5, 5, seed=1))
-    values, weights = by_loops(attention, x, x, x, mask, geometry, is_causal)
-    shown = attention(x, x, x, mask, geometry, is_causal=is_causal, need_weights=True)
+    inputs, geometry = [draw(3, 5, DIM, seed=seed) for seed in (0, 2, 3)], Geometry(distance=draw(3, 5, 5, seed=1))
+    values, weights = by_loops(attention, *inputs, mask, geometry, is_causal)
+    shown = attention(*inputs, mask, geometry, is_causal=is_causal, need_weights=True)
     torch.testing.assert_close(shown.weights, weights)
     torch.testing.assert_close(shown.values, values)
-    torch.testing.assert_close(attention(x, x, x, mask, geometry, is_causal=is_causal).values, values)
+    torch.testing.assert_close(attention(*inputs, mask, geometry, is_causal=is_causal).values, values)
 
 
 @pytest.mark.parametrize(
@@ -126,47 +124,6 @@ def test_a_gpu_s_kernel_teaches_a_bias(dtype, error):
         assert (one - other).float().norm() <= error * other.float().norm()
 
 
-@pytest.mark.parametrize("need_weights", [False, True])
-@pytest.mark.parametrize(("masked", "is_causal"), [(False, False), (True, False), (False, True), (True, True)])
-def test_plain_attention_is_torchs(need_weights, masked, is_causal):
-    ours = build()
-    reference = nn.MultiheadAttention(DIM, HEADS, batch_first=True, dtype=torch.float64).eval()
-    with torch.no_grad():
-        reference.in_proj_weight.copy_(torch.cat([ours.query.weight, ours.key.weight, ours.value.weight]))
-        reference.in_proj_bias.copy_(torch.cat([ours.query.bias, ours.key.bias, ours.value.bias]))
-        reference.out_proj.load_state_dict(ours.output.state_dict())
-    query, key, value = draw(3, 5, DIM), draw(3, 5, DIM, seed=1), draw(3, 5, DIM, seed=2)
-    found = ours(query, key, value, MASK if masked else None, is_causal=is_causal, need_weights=need_weights)
-    values, weights = reference(
-        query,
-        key,
-        value,
-        key_padding_mask=~MASK if masked else None,
-        attn_mask=torch.ones(5, 5, dtype=torch.bool).triu(1) if is_causal else None,
-        average_attn_weights=False,
-    )
-    torch.testing.assert_close(found.values, values)
-    if need_weights:
-        torch.testing.assert_close(found.weights, weights)
-    else:
-        assert found.weights is None
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("need_weights", [False, True])
-@pytest.mark.parametrize("masked", [False, True])
-def test_projected_beforehand_gives_the_same(need_weights, masked):
-    attention = build("key_norm")
-    x, mask = draw(3, 5, DIM), MASK if masked else None
-    keys, values = attention.keys_values(x, x, mask)
-    assert keys.shape == values.shape == (3, HEADS, 5, SIZE)
-    found = attention.attend(attention.queries(x), keys, values, mask, need_weights=need_weights)
-    expected = attention(x, x, x, mask, need_weights=True)
-    torch.testing.assert_close(found.values, expected.values)
-    if need_weights:
-        torch.testing.assert_close(found.weights, expected.weights)
-
-
 def test_both_paths_have_the_same_gradients():
     attention = build()
     gradients = []
@@ -177,30 +134,6 @@ def test_both_paths_have_the_same_gradients():
         gradients.append([x.grad, *(parameter.grad.clone() for parameter in attention.parameters())])
     for fast, shown in zip(*gradients, strict=True):
         torch.testing.assert_close(fast, shown)
-
-
-@torch.no_grad()
-@settings(deadline=None, max_examples=30)
-@given(
-    st.permutations(range(5)),
-    st.sampled_from([slots for slots in FILLED if "query_norm" not in slots]),  # its queries are the keys themselves
-    st.booleans(),
-)
-def test_keys_have_no_order(order, slots, need_weights):
-    attention = build(*slots)
-    query, key, value, distance = draw(3, 5, DIM), draw(3, 5, DIM, seed=1), draw(3, 5, DIM, seed=2), draw(3, 5, 5)
-    plain = attention(query, key, value, MASK, Geometry(distance=distance), need_weights=need_weights)
-    turned = attention(
-        query,
-        key[:, order],
-        value[:, order],
-        MASK[:, order],
-        Geometry(distance=distance[..., order]),
-        need_weights=need_weights,
-    )
-    torch.testing.assert_close(turned.values, plain.values)
-    if need_weights:
-        torch.testing.assert_close(turned.weights, plain.weights[..., order])
 
 
 def test_dropout_spares_the_weights_that_are_shown():

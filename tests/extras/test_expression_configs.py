@@ -1,13 +1,11 @@
 """Settings open expressions with the regions among which they choose, and score the boxes chosen."""
 
-import json
-import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from legenda.data.features.packed import write_store
+from default_data import IMAGES, WIDTH, write_expressions, write_features
 from legenda.data.features.readers import DetectionStore
 from legenda.data.scenes import FEATURE_DIM
 from legenda.errors import DataError
@@ -36,59 +34,38 @@ def test_scenes_are_expressions_whose_things_are_among_the_regions():
     assert opened.train.score(right) == {"accuracy": 100.0, "near": 100.0, "size": 100.0, "plain": 100.0}
 
 
-def refs(folder: Path) -> RefsData:
-    """Two images of 100 x 200 pixels with a thing each, and regions of which one is the thing."""
-    entries = [
-        {
-            "ann_id": image,
-            "image_id": image,
-            "split": split,
-            "sentences": [{"sent_id": image, "tokens": ["the", "dog", str(image)]}],
-        }
-        for image, split in ((1, "train"), (2, "val"), (1000, "testB"))
-    ]
-    for number, entry in enumerate(entries):
-        entry["sentences"][0]["sent_id"] = number
-    instances = {
-        "images": [{"id": image, "width": 100, "height": 200} for image in (1, 2, 1000)],
-        "annotations": [{"id": image, "bbox": [10, 20, 30, 40]} for image in (1, 2, 1000)],
-    }
-    (folder / "refs.p").write_bytes(pickle.dumps(entries, protocol=0))
-    (folder / "instances.json").write_text(json.dumps(instances))
-    boxes = np.array([[0.5, 0.5, 1, 1], [0.1, 0.1, 0.4, 0.3]], np.float32)
-    images = [(f"COCO_train2014_{image:012d}", np.full((2, 3), image / 1000), boxes) for image in (1, 2, 1000)]
-    write_store(folder / "features.safetensors", images, extractor="mine")
-    files = {"refs": folder / "refs.p", "instances": folder / "instances.json"}
-    return RefsData(**files, features=(folder / "features.safetensors",), validation="val")
+@pytest.fixture
+def refs(tmp_path) -> RefsData:
+    """Expressions of eight images of 100 x 100 pixels, and regions of which the first is the thing."""
+    write_expressions(tmp_path, "unc")
+    write_features(tmp_path / "features.safetensors", list(map(str, IMAGES)))
+    files = {"refs": tmp_path / "refs(unc).p", "instances": tmp_path / "instances.json"}
+    return RefsData(**files, features=(tmp_path / "features.safetensors",), validation="val")
 
 
-def test_another_image_of_train_validates_by_default(tmp_path):
-    assert RefsData.model_fields["validation"].default == "held_out"
-    with pytest.raises(DataError, match="train has one image"):
-        refs(tmp_path).replace(validation="held_out").open(lambda _: None)
+def test_other_images_of_train_validate_by_default(refs):
+    opened = refs.replace(validation=RefsData.model_fields["validation"].default).open(lambda _: None)
+    assert (len(opened.train), len(opened.validation)) == (5, 1)
 
 
-def test_refs_open_with_the_words_of_train(tmp_path):
-    data = refs(tmp_path)
-    opened = data.open(lambda _: None)
-    assert opened.vocabulary.tokens == ("<pad>", "<unk>", "the", "dog", "1")
-    assert (opened.feature_dim, opened.max_text_length, opened.train.extractor) == (3, 14, "mine")
-    assert opened.train.boxes.tolist() == [[10, 20, 40, 60]]
-    assert opened.validation.sizes.tolist() == [[100, 200]]
-    assert nearest_boxes(opened.train) == pytest.approx([1.0])
-    test = data.split("testB")
-    assert test.ids == ("2",)
-    assert test.read(np.array([0])).features[0, 0, 0] == 1.0
-    with pytest.raises(DataError, match=r"no split 'test' of .*refs\.p; choose from train, val, testB"):
-        data.split("test")
+def test_refs_open_with_the_words_of_train(refs):
+    opened = refs.open(lambda _: None)
+    assert opened.vocabulary.tokens == ("<pad>", "<unk>", "the", "brown", "dog")
+    assert (opened.feature_dim, opened.max_text_length, opened.train.extractor) == (WIDTH, 14, "a test")
+    assert opened.train.boxes.tolist() == [[10, 10, 60, 60]] * 6
+    assert opened.validation.sizes.tolist() == [[100, 100]]
+    assert nearest_boxes(opened.train) == pytest.approx(np.ones(6))
+    test = refs.split("test")
+    assert test.ids == ("7",)
+    assert test.read(np.array([0])).features.shape == (1, 4, WIDTH)
+    with pytest.raises(DataError, match=r"no split 'testB' of .*refs\(unc\)\.p; choose from train, val, test"):
+        refs.split("testB")
 
 
-def test_expressions_choose_among_boxes(tmp_path):
-    data = refs(tmp_path)
-    images = [(str(image), np.ones((2, 3)), None) for image in (1, 2, 1000)]
-    write_store(tmp_path / "features.safetensors", images, extractor="mine")
+def test_expressions_choose_among_boxes(refs):
+    write_features(refs.features[0], list(map(str, IMAGES)), boxes=False)
     with pytest.raises(DataError, match=r"features\.safetensors has no boxes, among which expressions choose"):
-        data.open(lambda _: None)
+        refs.open(lambda _: None)
 
 
 def detections(folder: Path, **changes: np.ndarray) -> Path:

@@ -153,18 +153,3 @@ def test_the_oracle_of_m2_gives_the_log_probabilities_of_the_release():
         tokens = tokens[tokens != 1]
         found = meshed.log_probs(weights, weights["io/features"][image, mask], tokens, 4)
         np.testing.assert_allclose(found, data["io/logprobs"][image, : len(tokens)], rtol=0, atol=1e-5)
-
-
-def test_parameters_of_the_papers_models():
-    """Counted from the equations, with the sizes of the papers and the vocabularies of their releases."""
-    with torch.device("meta"):
-        counts = {
-            name: legenda.create_model(name, vocab_size=size).parameter_count
-            for name, size in (("updown", 10_010), ("meshed", 10_201), ("ort", 9_488))
-        }
-        plain = legenda.create_model("meshed", vocab_size=10_201, attention="multi_head").parameter_count
-        transformer = legenda.create_model("transformer", vocab_size=9_488, num_layers=6).parameter_count
-    lstms = 4000 * (1000 + 2048 + 1000 + 1000 + 2) + 4000 * (2048 + 1000 + 1000 + 2)
-    assert counts["updown"] == 10_010 * 1000 + lstms + 512 * (2048 + 1000 + 1) + 10_010 * 1001
-    assert counts["meshed"] - plain == 3 * 2 * 40 * 512
-    assert counts["ort"] - transformer == 6 * 8 * 65

@@ -72,10 +72,6 @@ def test_distances_and_branches_add_what_the_paper_adds():
     )
 
 
-def test_geometry_adds_a_projection_of_the_queries_in_each_layer_and_one_embedding():
-    assert parameters(geometry="query") == 57_812_491 + 6 * (512 * 512 + 512) + 4 * 64 + 64
-
-
 @pytest.mark.parametrize("options", ATTENTIONS)
 @pytest.mark.parametrize("create", [mcan, grounder])
 def test_padding_plays_no_part(create, options, regions):
