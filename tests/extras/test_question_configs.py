@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from default_data import IMAGES, WIDTH, write_features, write_questions
 from legenda import Regions
 from legenda.data.features.packed import write_store
 from legenda.data.scenes import FEATURE_DIM
@@ -25,87 +26,39 @@ from legenda.models.registry import build_model
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 from legenda.training import TrainingConfig
 
-DIM = 5
-
-
-def mcan_features(folder: Path, part: str, images: dict[int, int]) -> Path:
-    """A folder as MCAN's: so many regions of each image, all of whose features are the image's number."""
-    folder = folder / part
-    folder.mkdir()
-    for image, count in images.items():
-        corners = np.arange(1, count + 1, dtype=np.float32)[:, None]
-        np.savez(
-            folder / f"COCO_{part}_{image:012d}.jpg.npz",
-            x=np.full((DIM, count), image, np.float32),
-            bbox=np.hstack([corners, corners, corners + 10, corners + 20]),
-            image_w=100,
-            image_h=200,
-        )
-    return folder
-
-
-def vqa_files(folder: Path, split: str, asked: list[tuple[int, str, list[str]]]) -> None:
-    """Questions and annotations of VQA: image, text and answers, numbered by the image."""
-    entries = [{"image_id": image, "question": text, "question_id": 10 * image} for image, text, _ in asked]
-    annotations = [
-        {
-            "question_id": 10 * image,
-            "question_type": "what is",
-            "answer_type": "other",
-            "multiple_choice_answer": " ".join(answers[:1]),
-            "answers": [{"answer": answer} for answer in answers],
-        }
-        for image, _, answers in asked
-    ]
-    vg = split == "vg"
-    names = (
-        ("VG_questions", "VG_annotations")
-        if vg
-        else (f"v2_OpenEnded_mscoco_{split}_questions", f"v2_mscoco_{split}_annotations")
-    )
-    (folder / f"{names[0]}.json").write_text(json.dumps({"questions": entries}))
-    if "test" not in split:
-        (folder / f"{names[1]}.json").write_text(json.dumps({"annotations": annotations}))
-
 
 @pytest.fixture
 def vqa(tmp_path) -> VqaData:
-    train = [(image, "What is it, red?", ["cat"] * 8 + ["a dog"] * 2) for image in range(1, 10)]
-    vqa_files(tmp_path, "train2014", [*train, (10, "why", ["no one knows"] * 10)])
-    vqa_files(tmp_path, "val2014", [(20, "What is blue", ["dog", *["cat"] * 9])])
-    vqa_files(tmp_path, "test2015", [(30, "where green", [])])
-    vqa_files(tmp_path, "vg", [(1, "who sleeps", ["cat"])])
-    stores = [
-        mcan_features(tmp_path, "train2014", {image: 1 + image % 3 for image in range(1, 11)}),
-        mcan_features(tmp_path, "val2014", {20: 4}),
-        mcan_features(tmp_path, "test2015", {30: 2}),
-    ]
-    return VqaData(questions=tmp_path, features=tuple(stores), validation="val")
+    """Questions for training and validation about eight images, one question of the test about another."""
+    write_questions(tmp_path)
+    asked = {"image_id": 30, "question": "where green", "question_id": 300}
+    (tmp_path / "v2_OpenEnded_mscoco_test2015_questions.json").write_text(json.dumps({"questions": [asked]}))
+    write_features(tmp_path / "coco.safetensors", list(map(str, IMAGES)))
+    write_features(tmp_path / "test2015.safetensors", ["30"])
+    stores = tmp_path / "coco.safetensors", tmp_path / "test2015.safetensors"
+    return VqaData(questions=tmp_path, features=stores, validation="val")
 
 
 def test_vqa_opens_with_all_words_and_frequent_answers(vqa):
     opened = vqa.open(lambda _: None)
-    assert (len(opened.train), len(opened.validation)) == (10, 1)
-    assert " ".join(opened.vocabulary.tokens) == "<pad> <unk> what is it red why blue where green who sleeps"
-    assert opened.answers.tokens == ("cat",)  # 9 times; "no 1 knows" and "dog" once each
-    assert (opened.feature_dim, opened.has_boxes, opened.max_text_length, opened.vectors) == (DIM, True, 14, None)
+    assert (len(opened.train), len(opened.validation)) == (24, 1)
+    assert " ".join(opened.vocabulary.tokens) == "<pad> <unk> what is it where green"
+    assert opened.answers.tokens == ("dog", "beach")  # 12 times each
+    assert (opened.feature_dim, opened.has_boxes, opened.max_text_length, opened.vectors) == (WIDTH, True, 14, None)
 
 
 def test_an_image_of_train_validates_by_default(vqa):
     opened = VqaData(questions=vqa.questions, features=vqa.features).open(lambda _: None)
-    assert (len(opened.train), opened.validation.ids) == (9, ("100",))
-    assert "100" not in opened.train.ids
+    assert (len(opened.train), len(opened.validation)) == (21, 3)
+    assert not {*opened.train.ids} & {*opened.validation.ids}
 
 
 def test_vqa_trains_on_the_named_splits(vqa):
     assert vqa.train == "train"
-    more = (
-        VqaData(questions=vqa.questions, features=vqa.features, train="train+val+vg", validation="val")
-        .open(lambda _: None)
-        .train
-    )
-    assert more.ids == (*(str(10 * image) for image in range(1, 11)), "200", "vg-10")
-    assert more.read(np.array([10, 11])).features[:, 0, 0].tolist() == [20, 1]
+    more = vqa.replace(train="train+val+vg").open(lambda _: None).train
+    assert more.ids == (*map(str, range(24)), "100", "vg-200")
+    first, *others = more.read(np.array([0, 24, 25])).features
+    assert all(torch.equal(first, other) for other in others)  # of image 0
 
 
 def test_a_test_split_has_questions_but_no_score(vqa):
@@ -119,10 +72,10 @@ def test_a_test_split_has_questions_but_no_score(vqa):
 
 
 def test_a_run_answers_a_split_whose_features_it_was_not_trained_with(vqa, tmp_path, run_command):
-    train, val, test = vqa.features
+    coco, test = vqa.features
     run, server = tmp_path / "run", tmp_path / "server"
     small = "model.dim=16 model.num_heads=2 model.num_layers=1 model.ff_dim=16 model.word_dim=8 training.epochs=1"
-    line = f"train vqa2.mcan_small --out {run} data.questions={vqa.questions} data.features=[{train},{val}] {small}"
+    line = f"train vqa2.mcan_small --out {run} data.questions={vqa.questions} data.features={coco} {small}"
     assert run_command(line)[0] == 0
     code, _, err = run_command(f"evaluate {run} --split test --submission-dir {server} --algorithm mine")
     assert code == 2
@@ -134,25 +87,19 @@ def test_a_run_answers_a_split_whose_features_it_was_not_trained_with(vqa, tmp_p
     answers = json.loads((server / "v2_OpenEnded_mscoco_test2015_mine_results.json").read_text())
     assert [entry["question_id"] for entry in answers] == [300]
     written = json.loads((run / "evaluation_test.json").read_text())
-    assert [Path(path).name for path in written["data"]["features"]] == ["test2015"]
+    assert [Path(path).name for path in written["data"]["features"]] == ["test2015.safetensors"]
 
 
 def test_vqa_takes_given_answers_and_word_vectors(vqa, tmp_path):
     (tmp_path / "answers.json").write_text(json.dumps(["", "dog", "cat"]))
-    (tmp_path / "glove.txt").write_text("red 1 2 3\n")
-    data = VqaData(
-        questions=vqa.questions,
-        features=vqa.features,
-        answers=tmp_path / "answers.json",
-        vectors=tmp_path / "glove.txt",
-        with_cls=True,
-    )
-    opened = data.open(lambda _: None)
+    (tmp_path / "glove.txt").write_text("what 1 2 3\n")
+    given = {"answers": tmp_path / "answers.json", "vectors": tmp_path / "glove.txt"}
+    opened = vqa.replace(**given, with_cls=True).open(lambda _: None)
     assert opened.answers.tokens == ("", "dog", "cat")
     assert opened.vocabulary.tokens[:4] == ("<pad>", "<unk>", "<cls>", "what")
     assert opened.vectors is not None
     assert opened.vectors.shape == (len(opened.vocabulary), 3)
-    assert opened.vectors[opened.vocabulary.encode(["red"])].tolist() == [[1, 2, 3]]
+    assert opened.vectors[opened.vocabulary.encode(["what"])].tolist() == [[1, 2, 3]]
 
 
 def asked(number: int, text: str, answers: tuple[str, ...] | None) -> Question:

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -143,26 +144,9 @@ class Fork:
             time.sleep(0.002)
 
 
-@dataclass
-class Counts:
-    """What the kills of a kind came to."""
-
-    sigkill: int = 0
-    sigterm: int = 0
-    runs: int = 0
-    lost: int = 0
-    different: int = 0
-
-    def __str__(self) -> str:
-        return (
-            f"{self.sigkill} SIGKILL and {self.sigterm} SIGTERM of {self.runs} runs: "
-            f"{self.lost} lost, {self.different} with different bits"
-        )
-
-
-def campaign(name: str, kills: int, random: Random, folder: Path) -> Counts:
-    """Kill one kind of command so many times."""
-    kind, counts = KINDS[name], Counts()
+def campaign(name: str, kills: int, random: Random, folder: Path) -> Counter[str]:
+    """Kill one kind of command so many times; return the signals, the runs, and those lost or different."""
+    kind, counts = KINDS[name], Counter[str]()
     inputs = folder / "inputs"
     kind.prepare(inputs)
     for turn in range(2):  # the first call compiles and fills caches
@@ -175,35 +159,32 @@ def campaign(name: str, kills: int, random: Random, folder: Path) -> Counts:
         duration = time.monotonic() - reference.began
     expected = contents(expected_folder)
     print(f"{name}: {duration:.2f} s without a kill, {len(expected)} files", flush=True)
-    while counts.sigkill + counts.sigterm < kills:
+    while counts["SIGKILL"] + counts["SIGTERM"] < kills:
         out = folder / "out"
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir()
-        counts.runs += 1
+        counts["runs"] += 1
         if not run_killed(arguments(kind, inputs, out), duration, random, counts, kills):
-            counts.lost += 1
+            counts["lost"] += 1
         elif (found := contents(out)) != expected:
-            counts.different += 1
+            counts["different"] += 1
             print(f"{name}: different: {differences(expected, found)}", flush=True)
-        print(f"{name}: {counts}", flush=True)
+        print(f"{name}: {dict(counts)}", flush=True)
     return counts
 
 
-def run_killed(command: list[str], duration: float, random: Random, counts: Counts, kills: int) -> bool:
+def run_killed(command: list[str], duration: float, random: Random, counts: Counter[str], kills: int) -> bool:
     """Call a command until it is done, killed each time at a random moment; return whether it ended well."""
     for _ in range(40):
         running = Fork(command)
         number = signal.SIGTERM if random.random() < 0.25 else signal.SIGKILL
-        left = counts.sigkill + counts.sigterm < kills
+        left = counts["SIGKILL"] + counts["SIGTERM"] < kills
         code = running.wait(random.uniform(0, duration) if left else 600)
         if code is None:
             os.kill(running.pid, number)
             code = running.wait()
             if code is not None and code != 0:
-                if number == signal.SIGKILL:
-                    counts.sigkill += 1
-                else:
-                    counts.sigterm += 1
+                counts[number.name] += 1
                 if number == signal.SIGKILL and code != -number:
                     print(f"ended with {code} after signal {number}: {log()}", flush=True)
                     return False
@@ -282,7 +263,7 @@ def main() -> int:
             kills = options.kills or (100 if name == "train" else 30)
             with cluster() if name == "ray" else nullcontext():
                 counts = campaign(name, kills, Random(f"{seed} {name}"), folder)
-            failed |= bool(counts.lost or counts.different)
+            failed |= bool(counts["lost"] or counts["different"])
     return int(failed)
 
 

@@ -106,29 +106,12 @@ def send(address: str, data: bytes) -> int:
 
 
 _TARGETS = (
-    "/",
-    "/api/health",
-    "/api/captions",
-    "/api/samples/../x",
-    "/%00",
-    "//evil",
-    "http://evil/",
-    "*",
-    "/" + "a" * 9000,
-)
+    "/", "/api/health", "/api/captions", "/api/samples/../x", "/%00", "//evil", "http://evil/", "*", "/" + "a" * 9000,
+)  # fmt: skip
 _HOSTS = (
-    "{0}",
-    "{0}",
-    "{0}",
-    "localhost",
-    "evil.example",
-    "{0}.evil.example",
-    "{0}@evil.example",
-    "",
-    "[::1",
-    "\xff",
+    "{0}", "{0}", "{0}", "localhost", "evil.example", "{0}.evil.example", "{0}@evil.example", "", "[::1", "\xff",
     "a, {0}",
-)
+)  # fmt: skip
 _VALUES = (
     "", "0", "-1", "5", "99999999999999999999", "1e3", "chunked", "chunked, chunked", "gzip", "close", "upgrade",
     "null", "http://evil.example", "http://[", "https://{0}", "127.0.0.1", "for=127.0.0.1;host={0}", "100-continue",

@@ -193,12 +193,3 @@ def test_a_file_that_is_no_vocabulary(tmp_path, name, content, message):
     (tmp_path / name).write_text(content)
     with pytest.raises(LegendaError, match=message):
         load_vocab("aoanet", tmp_path / name)
-
-
-def test_a_model_with_its_words_writes_captions(weights, tmp_path, draw_regions):
-    (tmp_path / "words.txt").write_text("\n".join(WORDS) + "\n")
-    model = legenda.importers.load("aoanet", weights, vocabulary=tmp_path / "words.txt")
-    captions = model.caption(draw_regions((4, 2), dim=64))
-    assert all(word in EXPECTED for caption in captions for word in caption.split())
-    again = legenda.load(model.save(tmp_path / "run"))
-    assert again.caption(draw_regions((4, 2), dim=64)) == captions
