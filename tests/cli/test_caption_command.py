@@ -123,9 +123,7 @@ def test_invalid_data_settings_in_the_config_are_named(scenes_run, run_command, 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ("model.dropout=1.5", "dropout"),
         ("training.monitor=trut", "training.monitor='trut' is not a validation score; did you mean truth?"),
-        ("model.geometry=quer", "geometry='quer' is unknown; choose from none, absolute"),
         ("data.train=0", "the split train of scenes takes at least 1 example, not 0"),
         ("data.families=[]", "families must name at least one of near, size"),
     ],

@@ -48,39 +48,6 @@ def test_released_beams_find_the_true_ranking_with_a_wide_beam(table_model, seed
         torch.testing.assert_close(output.scores[image].double(), expected, atol=1e-5, rtol=0)
 
 
-def search_by_loops(model, image, beam_size):
-    """The search of AoANet's release, hypothesis by hypothesis."""
-    table = model.decoder.logits[image].log_softmax(dim=-1).tolist()
-    V = len(table[0])
-    unfinished, finished = [((), 0.0, 0)], []
-    max_length = model.generation_config.max_length
-    for step in range(max_length):
-        continuations = [
-            ((*tokens, token), score + table[prefix][token], prefix * V + token + 1)
-            for tokens, score, prefix in unfinished
-            for token in range(V)
-        ]
-        chosen = sorted(continuations, key=lambda one: one[1], reverse=True)[:beam_size]
-        finished += [(tokens, score) for tokens, score, _ in chosen if tokens[-1] == EOS or step == max_length - 1]
-        unfinished = [one for one in chosen if one[0][-1] != EOS]
-        if not unfinished:
-            break
-    return sorted(finished, key=lambda one: one[1], reverse=True)[:beam_size]
-
-
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("beam_size", [1, 2, 3, 5])
-def test_released_beams_are_those_of_aoanet(table_model, seed, beam_size):
-    model = table_model(vocab_size=4, max_length=5, images=2, seed=seed).with_options(finished_beams="release")
-    output = beam_search(model, model.regions, beam_size=beam_size)
-    for image in range(2):
-        expected = search_by_loops(model, image, beam_size)
-        assert sequences_of(output, image) == [tokens for tokens, _ in expected]
-        scores = torch.tensor([score for _, score in expected], dtype=torch.float64)
-        torch.testing.assert_close(output.scores[image, : len(expected)].double(), scores, atol=1e-5, rtol=0)
-        torch.testing.assert_close(output.log_probs[image].sum(dim=-1), output.scores[image], atol=1e-5, rtol=0)
-
-
 @pytest.mark.parametrize("search", [beam_search, greedy])
 def test_no_immediate_repeat(table_model, search):
     model = table_model(vocab_size=3, max_length=6, images=3, seed=1)

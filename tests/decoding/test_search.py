@@ -35,21 +35,6 @@ def test_samples_have_a_seed_and_top_k_1_is_greedy(table_model):
     assert torch.equal(run(model, do_sample=True, top_k=1).tokens, greedy(model, model.regions).tokens)
 
 
-def test_samples_of_an_image_follow_from_the_seed_and_its_name(table_model):
-    model = table_model(vocab_size=3, max_length=4, images=3)
-    model.decoder.logits[1:] = model.decoder.logits[0]
-    options = SearchOptions(do_sample=True, seed=1)
-
-    def tokens_of(*names):
-        images = model.encode(model.regions)[: len(names)]
-        output = search(model, images, options, WORDS, num_captions=20, names=names)
-        return [sequences_of(output, image) for image in range(len(names))]
-
-    a, b, again = tokens_of("a.jpg", "b.jpg", "a.jpg")
-    assert a == again != b
-    assert tokens_of("b.jpg") == [b]
-
-
 def test_the_best_of_all_groups_comes_first(table_model):
     model = table_model(vocab_size=3, max_length=4, images=6, seed=2)
     groups = {"beam_size": 4, "num_beam_groups": 2, "diversity_penalty": 0.1}
