@@ -39,14 +39,6 @@ def create(task, model="mcan", **options):
     return task.create(model, {**SIZES, "geometry": "query", **options})
 
 
-def test_the_model_is_as_large_as_the_data_ask_for(task, data):
-    model = create(task)
-    config = model.config
-    assert (config.vocab_size, config.answers) == (len(data.vocabulary), len(data.answers))
-    assert (config.feature_dim, config.max_text_length) == (data.feature_dim, data.max_text_length)
-    assert (model.name, model.vocabulary, model.answers) == ("mcan", data.vocabulary, data.answers)
-
-
 def test_eight_questions_are_learnt_by_heart(task, data, one_thread):  # noqa: ARG001
     model = create(task)
     objective = task.objective(model, TrainingConfig(batch_size=8))
@@ -93,20 +85,6 @@ def test_parts_of_a_step_add_up_to_the_sum():
     assert sum(counts) == pytest.approx(1.0)
     total = sum(objective(part) for part in parts) / sum(counts)
     torch.testing.assert_close(total, expected, atol=1e-10, rtol=0)
-
-
-def test_a_batch_has_questions_and_soft_targets(task, data):
-    batch = task.objective(create(task), TrainingConfig()).read(np.array([3, 0]))
-    B, A = 2, len(data.answers)
-    assert batch["question"].shape == (B, data.max_text_length)
-    assert batch["targets"].shape == (B, A)
-    for row, position in enumerate((3, 0)):
-        question = data.train.examples[position]
-        answer = question.annotation.answers[0]
-        assert batch["targets"][row].nonzero().flatten().tolist() == [data.answers.ids[answer]]
-        assert batch["targets"][row].max() == 1.0
-        words = [data.vocabulary.tokens[number] for number in batch["question"][row].tolist() if number]
-        assert words == question.text.rstrip("?").split()
 
 
 def test_a_run_keeps_words_and_answers_and_is_continued_with_them(data, tmp_path, one_thread):  # noqa: ARG001

@@ -75,7 +75,7 @@ def test_as_printed_and_without_its_attention_it_is_torchs_transformer(draw_regi
     torch.testing.assert_close(model(regions, tokens).squeeze(1), model.decoder.output(decoded))
 
 
-def test_what_the_readings_change():
+def test_what_the_variants_change():
     released, paper = build("mdsan"), build("mdsan", **PAPER)
     assert released.config.branch_norm
     assert released.decoder.layers[0].self_attn_inner_residual is not None
