@@ -31,36 +31,6 @@ def build(**options):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("is_causal", [False, True])
-def test_the_released_block_written_out(draw, mask, is_causal):
-    """Specification of the release, section 1: one query, one head and one key at a time."""
-    block = build(mid_dim=3, alpha=1.3)
-    query, keys = draw(B, T, D), draw(B, S, D)
-
-    def embed(part, x):
-        x = part.linear(x)
-        x = torch.where(x > 0, x, 1.3 * (torch.exp(x / 1.3) - 1)).view(H, -1)
-        x = (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, keepdim=True, correction=0) + 1e-5)
-        return x * part.norm.weight.view(H, -1) + part.norm.bias.view(H, -1)
-
-    found = block(query, keys, keys, mask, is_causal=is_causal, need_weights=True)
-    for b in range(B):
-        for t in range(T):
-            seen = [n for n in range(S) if mask[b, n] and (n <= t or not is_causal)]
-            q, u = embed(block.query_key, query[b, t]), embed(block.query_value, query[b, t])
-            for h in range(H):
-                inner = [F.relu(block.pair(q[h] * embed(block.key, keys[b, n])[h])) for n in seen]
-                scores = torch.stack([block.spatial(x)[0] for x in inner])
-                beta = scores.exp() / scores.exp().sum()
-                gate = torch.sigmoid(block.channel(sum(inner) / len(inner)))
-                value = sum(beta[i] * embed(block.value, keys[b, n])[h] for i, n in enumerate(seen))
-                part = slice(h * D // H, (h + 1) * D // H)
-                torch.testing.assert_close(found.values[b, t, part], u[h] * value * gate)
-                torch.testing.assert_close(found.weights[b, h, t, seen], beta)
-                assert found.weights[b, h, t].sum() == pytest.approx(1)
-
-
-@torch.no_grad()
 def test_the_paper_s_block_written_out(draw):
     """Equations 2 to 6 with keys and values of their own, as printed: one head, no norm, no bias."""
     block = build(num_heads=1, norm=False, bias=False, act="relu")
