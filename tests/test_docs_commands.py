@@ -103,16 +103,9 @@ def test_every_command_is_in_the_readme():
 
 def test_every_option_exists(capsys):
     known = {
-        "--help",
-        "--plugin",
-        "--output",
-        "--nproc-per-node",
-        "--nnodes",
-        "--node-rank",
-        "--master-addr",
-        "--add-opens",
-        "--extra-index-url",
-    }
+        "--help", "--plugin", "--output", "--nproc-per-node", "--nnodes", "--node-rank",
+        "--master-addr", "--add-opens", "--extra-index-url",
+    }  # fmt: skip
     for command in COMMANDS:
         with suppress(SystemExit):
             main([command, "--help"])

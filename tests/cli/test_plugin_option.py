@@ -22,39 +22,21 @@ from typing import Literal
 from pydantic import Field
 
 import torch
-from torch import nn
 
 import legenda
 from legenda.data.captions import ScenesData
 from legenda.models import CaptionerConfig
 from legenda.config import Config
-from legenda.models.base import Encoder
 from legenda.models.transformer import TransformerConfig, TransformerDecoder
 from legenda.recipes import Recipe
-from legenda.regions import Memory
 from legenda.tasks import Captioning
 from legenda.tasks.base import SelfCriticalConfig
 from legenda.training import Constant, TrainingConfig
 
 
-class LinearEncoder(Encoder):
-    def __init__(self, feature_dim, dim, bonus):
-        super().__init__()
-        self.linear = nn.Linear(feature_dim, dim)
-        self.bonus = nn.Parameter(torch.full((dim,), bonus))
-
-    def forward(self, regions):
-        states = self.linear(regions.features) + self.bonus
-        mask = regions.mask_or_ones
-        return Memory(states, mask, states.mean(dim=1))
-
-
-@legenda.register_model("linear", summary="a linear encoder", paper="mine")
+@legenda.register_model("linear", summary="a model", paper="mine")
 class LinearConfig(TransformerConfig):
     bonus: float = 0.25
-
-    def build_encoder(self):
-        return LinearEncoder(self.feature_dim, self.dim, self.bonus)
 
 
 @legenda.register_decoder("shallow")

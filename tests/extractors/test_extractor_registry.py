@@ -85,23 +85,13 @@ def test_any_backbone_gives_a_grid_with_the_boxes_of_its_cells(tmp_path, kind):
 
 
 def detr() -> torch.nn.Module:
-    config = transformers.DetrConfig(
-        use_timm_backbone=False,
-        use_pretrained_backbone=False,
-        backbone=None,
-        backbone_config=transformers.ResNetConfig(
-            embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", out_features=["stage2"]
-        ),
-        d_model=16,
-        encoder_layers=1,
-        decoder_layers=1,
-        encoder_ffn_dim=16,
-        decoder_ffn_dim=16,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        num_queries=14,
-        num_labels=5,
+    sizes = {"layers": 1, "ffn_dim": 16, "attention_heads": 2}
+    parts = {f"{part}_{name}": size for part in ("encoder", "decoder") for name, size in sizes.items()}
+    resnet = transformers.ResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", out_features=["stage2"]
     )
+    own = {"use_timm_backbone": False, "use_pretrained_backbone": False, "backbone": None, "backbone_config": resnet}
+    config = transformers.DetrConfig(**own, **parts, d_model=16, num_queries=14, num_labels=5)
     return transformers.DetrForObjectDetection(config)
 
 
@@ -140,31 +130,14 @@ def test_a_detr_returns_the_regions_of_its_queries(tmp_path, make, kind):
         load_extractor(f"hf:{tmp_path}@36regions")
 
 
-def faster_rcnn() -> torch.nn.Module:
-    from torchvision.models.detection import FasterRCNN
-    from torchvision.models.detection.rpn import AnchorGenerator
-
-    torch.manual_seed(0)
-    backbone = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, 8, 1), torch.nn.ReLU())
-    backbone.out_channels = 8
-    anchors = AnchorGenerator(((16, 32),), ((0.5, 1.0),))
-    box_head = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(8 * 49, 12))
-    box_head.out_channels = 12
-    from torchvision.models.detection.faster_rcnn import FastRCNNPredictor
-    from torchvision.ops import MultiScaleRoIAlign
-
-    pool = MultiScaleRoIAlign(["0"], 7, 2)
-    return FasterRCNN(
-        backbone, rpn_anchor_generator=anchors, box_roi_pool=pool, box_head=box_head,
-        box_predictor=FastRCNNPredictor(12, 4), min_size=64, max_size=96,
-    )  # fmt: skip
-
-
 def test_a_faster_rcnn_returns_the_features_of_its_boxes():
-    extract = partial(extract_regions, faster_rcnn().eval())
+    torch.manual_seed(0)
+    create = pytest.importorskip("torchvision").models.detection.fasterrcnn_mobilenet_v3_large_320_fpn
+    model = create(weights=None, weights_backbone=None, num_classes=4, min_size=64, max_size=96)
+    extract = partial(extract_regions, model.eval())
     (features, boxes), (_, others) = extract([image(0), image(1)])
     (alone, alone_boxes) = extract([image(0)])[0]
-    assert features.shape[1] == 12
+    assert features.shape[1] == 1024
     assert boxes is not None
     assert others is not None
     assert len(boxes) == len(features) >= 1
