@@ -214,5 +214,7 @@ def run_packed_lstm(lstm: nn.LSTM, frames: Float[Tensor, "B N D"], mask: Bool[Te
     lengths = mask.sum(dim=1).cpu()
     if not bool(mask[:, :-1].ge(mask[:, 1:]).all()):
         raise DataError("padding must follow the frames of a video, but this mask has padding between frames")
+    if not len(frames):  # which pack_padded_sequence refuses
+        return lstm(frames)[0]
     packed = pack_padded_sequence(frames, lengths, batch_first=True, enforce_sorted=False)
     return pad_packed_sequence(lstm(packed)[0], batch_first=True, total_length=frames.shape[1])[0]
