@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from legenda import load
-from legenda.compute import ComputeOptions
+from legenda.compute import ComputeOptions, RunOptions
 from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scene
 from legenda.errors import ConfigError
@@ -89,7 +89,7 @@ def test_the_device_reaches_weights_and_features(make_run, monkeypatch):
     """On the meta device, as tests have no other: it holds no values, so only extraction can run."""
     monkeypatch.setattr(ComputeOptions, "resolve", lambda _: torch.device("meta"))
     run = make_run("ngsan", DATA)
-    compute = ComputeOptions(device="cuda")
+    compute = RunOptions(device="cuda")
     for loaded in (load_run(run, compute), load_captioner_run(run, compute)):
         assert {parameter.device.type for parameter in loaded.model.parameters()} == {"meta"}
         assert loaded.model.device.type == "meta"
@@ -108,7 +108,7 @@ def test_models_on_cpus_compute_with_frozen_weights(make_run, draw_regions, monk
         captions = plain.caption(regions)
     monkeypatch.setattr(layers, "freeze_linear", partial(layers.freeze_linear, min_numel=0))  # small layers too
     for precision, tolerance in (("float32", 1e-5), ("bf16", 0.05)):
-        model = load_captioner_run(run, ComputeOptions(device="cpu", precision=precision)).model
+        model = load_captioner_run(run, RunOptions(device="cpu", precision=precision)).model
         assert layers.is_frozen(model)
         with eval_mode(model):
             error = (model(regions, tokens) - expected).abs().max().item()

@@ -1,7 +1,6 @@
 """Captions of images from Python: paths, PIL images, arrays, lists, several threads, and bad input."""
 
 import re
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,6 @@ from legenda.compute import SearchOptions
 from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scenes
 from legenda.errors import ConfigError, DataError
-from legenda.extractors.images import ImageFile
 from legenda.models import Captioner
 from legenda.pipeline import Pipeline
 from legenda.regions import Memory, Regions
@@ -136,7 +134,7 @@ def test_samples_of_an_image_do_not_depend_on_its_batch(pipeline, scenes, tmp_pa
     def draw(names, batch_size, seed=3):
         options = SearchOptions(do_sample=True, seed=seed, temperature=2.0)
         found = pipeline.caption_files(names, options, folder=tmp_path, batch_size=batch_size, num_captions=3)
-        return [[caption for caption, _ in image.captions] for image in found]
+        return [[caption.text for caption in image.captions] for image in found]
 
     together = draw(files, 4)
     assert together == draw(files, 1) == draw(files, 3)
@@ -163,15 +161,10 @@ def test_an_image_without_finite_scores_does_not_affect_its_batch(pipeline, scen
         return replace(memory, cross_kv=tuple((keys + nan, values) for keys, values in memory.cross_kv))
 
     monkeypatch.setattr(Captioner, "encode", overflow)
-    written: list[str] = []
-
-    def keep(part: Sequence[ImageFile], *_: object) -> None:
-        written.extend(file.name for file in part)
-
-    found = list(pipeline.caption_files(files, folder=tmp_path, batch_size=batch_size, callback=keep))
+    found = list(pipeline.caption_files(files, folder=tmp_path, batch_size=batch_size, need_attention=True))
     assert [image.error is None for image in found] == [True, True, False, True]
     assert "2.png: the scores of image 0 of the batch are NaN or infinite" in found[2].error
     for number in (0, 1, 3):  # the last digits of a score depend on the size of the batch
-        ((text, score),), ((expected_text, expected_score),) = found[number].captions, expected[number].captions
-        assert (text, score) == (expected_text, pytest.approx(expected_score, abs=1e-4))
-    assert sorted(written) == ["0.png", "1.png", "3.png"]
+        (caption,), (other,) = found[number].captions, expected[number].captions
+        assert (caption.text, caption.score) == (other.text, pytest.approx(other.score, abs=1e-4))
+    assert [image.pixels is None for image in found] == [False, False, True, False]

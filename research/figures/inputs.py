@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import tyro
 
-from legenda.compute import ComputeOptions, ExtractorOptions
+from legenda.compute import ComputeOptions, RunOptions
 from legenda.data.captions import CaptionDataset
 from legenda.errors import ConfigError, DataError, did_you_mean
 from legenda.evaluation.evaluate import reject_options
@@ -41,7 +41,7 @@ class CurveOptions:
     """The file, .png, .svg or .pdf; by default the name of the figure, as in ngsan.2.png."""
 
 
-class SurfaceOptions(ComputeOptions):
+class SurfaceOptions(RunOptions):
     """Draw the geometric weight phi of a trained geometry model (NG-SAN, appendix: Figures 3 and 4).
 
     ngsan.3 shows it over the relative distances dx and dy, with the relative sizes dw = dh fixed at 0.5, 1 and 2;
@@ -68,7 +68,7 @@ class SurfaceOptions(ComputeOptions):
     """The file, .png, .svg or .pdf; by default the name of the figure, as in ngsan.2.png."""
 
 
-class ImageOptions(ExtractorOptions):
+class ImageOptions(RunOptions):
     """Common options of figures with images."""
 
     runs: Runs
@@ -187,7 +187,7 @@ class FigureImages:
         return captions
 
 
-def open_runs(folders: Sequence[Path], compute: ComputeOptions) -> dict[str, CaptionerRun]:
+def open_runs(folders: Sequence[Path], compute: RunOptions) -> dict[str, CaptionerRun]:
     """Load the runs, with unique short names; raise ConfigError for none."""
     return {name: load_captioner_run(folder, compute) for name, folder in unique_run_names(folders).items()}
 

@@ -56,8 +56,8 @@ def main() -> None:
     notes = dict(choose(data, skimage))
     figures = []
     for path, result in zip(notes, legenda.open("photo").caption_files([str(path) for path in notes]), strict=True):
-        caption = result.captions[0][0]
-        draw_things(path, result.things or ()).save(folder / f"{path.stem}.jpg", quality=80)
+        caption = result.captions[0].text
+        draw_things(path, result.captions[0].things or ()).save(folder / f"{path.stem}.jpg", quality=80)
         source = f"{folder.name}/{path.stem}.jpg"
         figures.append(
             f'<figure><img src="{source}" alt="{html.escape(caption)}"><figcaption>{html.escape(caption)}<br>'

@@ -17,7 +17,6 @@ from legenda.config import (
     PositiveFloat,
     PositiveFraction,
     PositiveInt,
-    to_json,
 )
 from legenda.errors import ConfigError
 
@@ -102,10 +101,12 @@ class ComputeOptions(Config):
 
 
 class RunOptions(ComputeOptions):
-    """How commands load a run: also whether they take features of another extractor, and compile its step."""
+    """How commands load a run: also which extractors they take, and whether they compile its step."""
 
     ignore_extractor_mismatch: bool = False
     """Only warn where the features are not of the extractor of the training."""
+    allow_download: bool = False
+    """Fetch the extractor that a run names where this machine does not have it."""
     compile: bool = False
     """Compile the decoding step with torch.compile; it pays on GPUs and for many images, as compiling takes minutes."""
 
@@ -127,7 +128,7 @@ class RunOptions(ComputeOptions):
 class SearchOptions(Config):
     """How captions are searched for; options that are None are those of the model's generation config.
 
-    Raise ConfigError for a value out of range.
+    Raise ConfigError for a value out of range, and for an option of sampling without do_sample or of beams with it.
     """
 
     beam_size: Count = 3
@@ -161,14 +162,6 @@ class SearchOptions(Config):
 
     @model_validator(mode="after")
     def _check_search(self) -> Self:
-        if self.beam_size % self.num_beam_groups:
-            raise ConfigError(
-                f"num_beam_groups must divide the beam size {self.beam_size}, {self.num_beam_groups} does not"
-            )
-        return self
-
-    def reject_unused(self) -> None:
-        """Raise ConfigError for an option of sampling without do_sample, and one of beam search with it."""
         names, remedy = (
             (_OF_BEAMS, "is for beam search; leave it or --do-sample out")
             if self.do_sample
@@ -177,6 +170,11 @@ class SearchOptions(Config):
         for name in names:
             if getattr(self, name) != SearchOptions.model_fields[name].default:
                 raise ConfigError(f"--{name.replace('_', '-')} {remedy}")
+        if self.beam_size % self.num_beam_groups:
+            raise ConfigError(
+                f"num_beam_groups must divide the beam size {self.beam_size}, {self.num_beam_groups} does not"
+            )
+        return self
 
     def describe(self) -> str:
         """Return the kind of search in a few words."""
@@ -186,19 +184,6 @@ class SearchOptions(Config):
         """Return these options alone, where the object holds others too."""
         return SearchOptions(**{name: getattr(self, name) for name in SearchOptions.model_fields})
 
-    def settings(self) -> dict[str, Any]:
-        """Return the options by name, as JSON values."""
-        return {name: to_json(getattr(self, name)) for name in SearchOptions.model_fields}
-
-
-class ExtractorOptions(RunOptions):
-    """How commands load a run with the extractor of its features."""
-
-    allow_download: bool = False
-    """Fetch the extractor that a run names where this machine does not have it."""
-    consensus: bool = True
-    """Choose among the beams by the CIDEr to expect of each, where the model can, as photo does."""
-
 
 def _has_bf16() -> bool:
     """Return whether oneDNN multiplies bfloat16 on this CPU."""
@@ -207,4 +192,4 @@ def _has_bf16() -> bool:
     return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
-AUTO, CPU = ComputeOptions(), ComputeOptions(device="cpu")
+AUTO, CPU = ComputeOptions(), RunOptions(device="cpu")

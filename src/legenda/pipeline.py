@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import torch
 from PIL import Image
 
-from legenda.compute import ExtractorOptions, Precision, SearchOptions
+from legenda.compute import Precision, RunOptions, SearchOptions
 from legenda.config import merge
 from legenda.decoding import GenerationOutput
 from legenda.decoding.search import search
@@ -40,15 +39,16 @@ class GeneratedCaption:
     """A generated caption with its attention weights.
 
     tokens: the ids of the words; none where the caption names the things alone, whose weights are equal. log_prob: the
-    sum of the log-probabilities of all tokens of the best caption, eos included, in nats.
-    heads: `(T, H, N)`, the weights of T words in H heads over N regions. boxes: those regions `(N, 4)`, x1 y1 x2 y2 in
-    0..1; `(0, 4)` where they have no boxes. things: what the extractor `photo` sees in the image, best first; None for
-    other extractors.
+    sum of the log-probabilities of all tokens of the best caption, eos included, in nats. score: what the search ranked
+    it by. heads: `(T, H, N)`, the weights of T words in H heads over N regions; H is 0 where attention was not asked
+    for. boxes: those regions `(N, 4)`, x1 y1 x2 y2 in 0..1; `(0, 4)` where they have no boxes. things: what the
+    extractor `photo` sees in the image, best first; None for other extractors.
     """
 
     words: tuple[str, ...]
     tokens: tuple[int, ...]
     log_prob: float
+    score: float
     heads: np.ndarray
     boxes: np.ndarray
     things: tuple[Thing, ...] | None = None
@@ -76,43 +76,42 @@ class GeneratedCaption:
 def extract_captions(
     output: GenerationOutput, regions: Regions, vocabulary: Vocabulary, image: int
 ) -> list[GeneratedCaption]:
-    """Return the captions of one image of a batch, generated with attention; without rows of infinite score."""
-    assert output.attention is not None
+    """Return the captions of one image of a batch, without rows of infinite score."""
     real = regions.mask_or_ones[image]
     boxes = np.zeros((0, 4)) if regions.boxes is None else regions.boxes[image][real].float().cpu().numpy()
     captions = []
     for row, tokens in enumerate(output.tokens[image].tolist()):
-        if not torch.isfinite(output.scores[image, row]):
+        score = float(output.scores[image, row])
+        if not math.isfinite(score):
             continue
         words = tuple(vocabulary.decode(tokens).split())
-        weights = output.attention[image, row, : len(words)][..., real].float().cpu().numpy()
+        heads = np.zeros((len(words), 0, int(real.sum())), np.float32)
+        if output.attention is not None:
+            heads = output.attention[image, row, : len(words)][..., real].float().cpu().numpy()
         log_prob = float(output.log_probs[image, row].sum())
-        captions.append(GeneratedCaption(words, tuple(tokens[: len(words)]), log_prob, weights, boxes))
+        captions.append(GeneratedCaption(words, tuple(tokens[: len(words)]), log_prob, score, heads, boxes))
     return captions
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ImageCaptions:
-    """The captions of one image, best first, each with the score the search ranked it by, or why there are none.
+    """The captions of one image, best first, or why there are none.
 
-    things: what the extractor `photo` sees, best first; None for other extractors.
+    image: its path or URL. pixels: the image itself, where attention was asked for.
     """
 
     image: str
-    captions: tuple[tuple[str, float], ...] = ()
+    captions: tuple[GeneratedCaption, ...] = ()
     error: str | None = None
-    things: tuple[Thing, ...] | None = None
+    pixels: Image.Image | None = None
 
 
 def json_entry(result: ImageCaptions) -> dict[str, object]:
     """Return the captions of an image with their scores, and its things with boxes and scores, for JSON."""
-    captions = [{"caption": caption, "score": round(score, 6)} for caption, score in result.captions]
+    captions = [{"caption": caption.text, "score": round(caption.score, 6)} for caption in result.captions]
     entry: dict[str, object] = {"image": result.image, "captions": captions}
-    return entry if result.things is None else {**entry, "things": [vars(thing) for thing in result.things]}
-
-
-BatchCallback = Callable[[Sequence[ImageFile], Regions, GenerationOutput], None]
-"""Receives the images of a batch, their regions `(B, N, D)` and the generated output with attention."""
+    things = result.captions[0].things
+    return entry if things is None else {**entry, "things": [vars(thing) for thing in things]}
 
 
 @dataclass(frozen=True)
@@ -168,27 +167,26 @@ class Pipeline:
         `boxes`. Raise DataError, naming the image, for one that cannot be read or extracted, and where there is none.
         """
         search_options = merge(SearchOptions, {"beam_size": beam_size, **options}, "caption")
-        search_options.reject_unused()
         if num_captions < 1 or (num_captions > beam_size and not search_options.do_sample):
             raise ConfigError(f"num_captions must lie between 1 and beam_size={beam_size}, not {num_captions}")
-        vocabulary = self.vocabulary
         captions: list[Any] = []
-        for names, regions in self._batches(images, batch_size, allow_urls=allow_urls):
-            output = self._search(regions, names, search_options, num_captions, need_attention=True)
-            for image in range(len(regions)):
-                things = self._things(regions, image)
-                found = extract_captions(output, regions, vocabulary, image)
-                if things is not None and not search_options.must and self._is_unsure(things, output, image):
-                    found = [_of_words(found[0], self._describe(things, regions, image))]
-                found = [replace(caption, things=things) for caption in found]
-                captions.append(found if num_captions > 1 else found[0])
+        for batch in self._extract(images, batch_size, allow_urls=allow_urls):
+            for result in self._caption(batch, search_options, num_captions, need_attention=True):
+                if result.error is not None:
+                    raise DataError(result.error)
+                captions.append(list(result.captions) if num_captions > 1 else result.captions[0])
         return captions if isinstance(images, list | tuple) else captions[0]
 
     def extract(
         self, images: ImageInput | Sequence[ImageInput], *, batch_size: int = 16, allow_urls: bool = False
     ) -> Regions:
         """Return the regions of one image or of several, `(B, N, D)`, on the device of the model; see `caption`."""
-        return Regions.stack([regions for _, regions in self._batches(images, batch_size, allow_urls=allow_urls)])
+        regions = []
+        for batch in self._extract(images, batch_size, allow_urls=allow_urls):
+            if error := next((file.error for file in batch if file.error is not None), None):
+                raise DataError(error)
+            regions.append(self._to_model(batch))
+        return Regions.stack(regions)
 
     def caption_files(
         self,
@@ -198,44 +196,17 @@ class Pipeline:
         folder: Path = Path(),
         num_captions: int = 1,
         batch_size: int = 16,
-        progress: Callable[[int, int], None] | None = None,
-        callback: BatchCallback | None = None,
+        progress: Callable[[int, int], object] = lambda *_: None,
+        need_attention: bool = False,
     ) -> Iterator[ImageCaptions]:
         """Yield the captions of each image, in order, or the error for one that cannot be read or extracted.
 
         names: paths relative to `folder`, or URLs, which are fetched. options: of the search. An image on which the
         extractor fails, or whose features do not fit the model or give no finite scores, does not affect its batch.
-        progress: called with the number of images done and in total. callback: called after each batch; attention is
-        computed only for it.
+        progress: called with the number of images done and in total. need_attention: whether the captions have their
+        attention, and come with the image. A thread extracts the next batch while the caller works.
         """
-        vocabulary, options, done = self.vocabulary, options or SearchOptions(), 0
-        for batch in self._extracted_batches(names, batch_size, folder):
-            done += len(batch)
-            readable = [file for file in batch if file.regions is not None]
-            run = partial(
-                self._search,
-                options=options,
-                count=num_captions,
-                need_attention=callback is not None,
-            )
-            captioned: dict[int, ImageCaptions] = {}
-            for part, regions, output in self._search_files(readable, run) if readable else ():
-                if callback is not None:
-                    callback(part, regions, output)
-                for index, file in enumerate(part):
-                    hypotheses = zip(output.tokens[index].tolist(), output.scores[index].tolist(), strict=True)
-                    captions = [(vocabulary.decode(ids), score) for ids, score in hypotheses if score > float("-inf")]
-                    things = self._things(regions, index)
-                    if things is not None and not options.must and self._is_unsure(things, output, index):
-                        captions = [(self._describe(things, regions, index), captions[0][1])]
-                    captioned[id(file)] = ImageCaptions(file.name, tuple(captions), things=things)
-            for file in batch:
-                yield captioned.get(id(file)) or ImageCaptions(file.name, error=file.error)
-            if progress is not None:
-                progress(done, len(names))
-
-    def _extracted_batches(self, names: Sequence[str], batch_size: int, folder: Path) -> Iterator[list[ImageFile]]:
-        """Yield batches of images with their regions; a thread extracts the next one while the caller searches."""
+        done = 0
 
         def extract_next() -> list[ImageFile]:
             batch = next(batches, [])
@@ -246,18 +217,52 @@ class Pipeline:
             following = pool.submit(extract_next)
             while batch := following.result():
                 following = pool.submit(extract_next)
-                yield batch
+                yield from self._caption(batch, options or SearchOptions(), num_captions, need_attention=need_attention)
+                done += len(batch)
+                progress(done, len(names))
 
-    def _things(self, regions: Regions, image: int) -> tuple[Thing, ...] | None:
-        """Return the things that the extractor sees in an image of a batch; None for extractors without things."""
+    def _extract(
+        self, images: ImageInput | Sequence[ImageInput], batch_size: int, *, allow_urls: bool
+    ) -> Iterator[list[ImageFile]]:
+        """Yield batches of images with their regions, or its error; raise DataError for an image that is not read."""
+        several: list[Any] = list(images) if isinstance(images, list | tuple) else [images]
+        if not several:
+            raise DataError("the list of images is empty; give at least one image")
+        if batch_size < 1:
+            raise ConfigError(f"batch_size must be at least 1, not {batch_size}")
+        for start in range(0, len(several), batch_size):
+            batch = []
+            for number, image in enumerate(several[start : start + batch_size], start):
+                name = _name(image, number)
+                batch.append(ImageFile(name, image=_read(image, name, allow_urls)))
+            extract_batch(batch, self._run_extractor)
+            yield batch
+
+    def _caption(
+        self, batch: Sequence[ImageFile], options: SearchOptions, count: int, *, need_attention: bool
+    ) -> Iterator[ImageCaptions]:
+        """Yield the captions of each image of a batch, or its error."""
+        captioned: dict[int, ImageCaptions] = {}
+        readable = [file for file in batch if file.regions is not None]
+        for files, regions, output in self._search(readable, options, count, need_attention) if readable else ():
+            for index, file in enumerate(files):
+                captions = tuple(self._captions_of(output, regions, index, options))
+                captioned[id(file)] = ImageCaptions(file.name, captions, pixels=file.image if need_attention else None)
+        for file in batch:
+            yield captioned.get(id(file)) or ImageCaptions(file.name, error=file.error)
+
+    def _captions_of(
+        self, output: GenerationOutput, regions: Regions, image: int, options: SearchOptions
+    ) -> list[GeneratedCaption]:
+        """Return the captions of an image of a batch, with what the extractor sees where it is `photo`."""
+        captions = extract_captions(output, regions, self.vocabulary, image)
         if self.extractor.name != "photo" or regions.boxes is None:
-            return None
-        real = regions.mask_or_ones[image]
-        return read_things(regions.features[image][real].cpu().numpy(), regions.boxes[image][real].cpu().numpy())
-
-    def _describe(self, things: Sequence[Thing], regions: Regions, image: int) -> str:
-        """Return a caption of an image of a batch that names what is detected alone."""
-        return describe_things(things, regions.features[image, 0].cpu().numpy())
+            return captions
+        features = regions.features[image][regions.mask_or_ones[image]].cpu().numpy()
+        things = read_things(features, captions[0].boxes)
+        if not options.must and self._is_unsure(things, output, image):
+            captions = [_of_words(captions[0], describe_things(things, features[0]))]
+        return [replace(caption, things=things) for caption in captions]
 
     def _is_unsure(self, things: Sequence[Thing], output: GenerationOutput, image: int) -> bool:
         """Return whether an image of a batch is unlike those of the training.
@@ -271,62 +276,42 @@ class Pipeline:
         length = tokens.index(eos) + 1 if eos in tokens else len(tokens)
         return float(output.log_probs[image, 0].sum()) / length < self.least_log_prob
 
-    def _search_files(
-        self, files: Sequence[ImageFile], search: Callable[[Regions, Sequence[str]], GenerationOutput]
+    def _search(
+        self, files: Sequence[ImageFile], options: SearchOptions, count: int, need_attention: bool
     ) -> Iterator[tuple[Sequence[ImageFile], Regions, GenerationOutput]]:
         """Yield images with their regions and the output of their search: all, or single ones where that fails.
 
         An image that fails alone keeps the error.
         """
-        arrays = [Regions.from_numpy(*file.regions) for file in files if file.regions is not None]
+        consensus = None if options.do_sample else self.consensus
         try:
-            regions = self._to_model(arrays)
-            parts = [(files, regions, search(regions, [file.name for file in files]))]
+            regions = self._to_model(files)
+            with eval_mode(self.model):
+                output = search(
+                    self.model,
+                    regions,
+                    options,
+                    self.vocabulary,
+                    num_captions=count if consensus is None else options.beam_size,
+                    names=[Path(file.name).name for file in files],  # samples do not depend on the folder
+                    need_attention=need_attention,
+                )
         except DataError as error:
-            parts = [part for file in files for part in self._search_files([file], search)] if len(files) > 1 else []
             if len(files) == 1:
                 files[0].fail(error)
-        yield from parts
+                return
+            for file in files:
+                yield from self._search([file], options, count, need_attention)
+            return
+        if consensus is not None:
+            output = consensus.choose(output, regions.features[:, 0], self.vocabulary.eos_token_id, count)
+        yield files, regions, output
 
-    def _search(
-        self, regions: Regions, names: Sequence[str], options: SearchOptions, count: int, *, need_attention: bool
-    ) -> GenerationOutput:
-        consensus = None if options.do_sample else self.consensus
-        with eval_mode(self.model):
-            output = search(
-                self.model,
-                regions,
-                options,
-                self.vocabulary,
-                num_captions=count if consensus is None else options.beam_size,
-                names=[Path(name).name for name in names],  # samples do not depend on the folder
-                need_attention=need_attention,
-            )
-        if consensus is None:
-            return output
-        return consensus.choose(output, regions.features[:, 0], self.vocabulary.eos_token_id, count)
-
-    def _batches(
-        self, images: ImageInput | Sequence[ImageInput], batch_size: int, *, allow_urls: bool
-    ) -> Iterator[tuple[Sequence[str], Regions]]:
-        """Yield the names and the regions of the images, batch by batch."""
-        several: list[Any] = list(images) if isinstance(images, list | tuple) else [images]
-        if not several:
-            raise DataError("the list of images is empty; give at least one image")
-        if batch_size < 1:
-            raise ConfigError(f"batch_size must be at least 1, not {batch_size}")
-        names = [_name(image, number) for number, image in enumerate(several)]
-        for start in range(0, len(several), batch_size):
-            part = slice(start, start + batch_size)
-            batch = [_read(image, name, allow_urls) for image, name in zip(several[part], names[part], strict=True)]
-            extracted = self._run_extractor(batch, names[part])
-            regions = [Regions.from_numpy(features, boxes) for features, boxes in extracted]
-            yield names[part], self._to_model(regions)
-
-    def _to_model(self, regions: Sequence[Regions]) -> Regions:
+    def _to_model(self, files: Sequence[ImageFile]) -> Regions:
         """Return the regions of images as one batch on the device; a model's backbone makes those of pixels."""
+        regions = Regions.stack([Regions.from_numpy(*file.regions) for file in files if file.regions is not None])
         with eval_mode(self.model):
-            return self.model.prepare(Regions.stack(regions).to(self.model.device))
+            return self.model.prepare(regions.to(self.model.device))
 
     def _run_extractor(self, images: list[Image.Image], names: Sequence[str | Path]) -> list[Any]:
         with self._lock:
@@ -373,13 +358,12 @@ def open(
     the device does not exist, or the extractor is missing or is not the one of the training; with
     `ignore_extractor_mismatch` another one is only warned of.
     """
-    compute = ExtractorOptions(
+    compute = RunOptions(
         device=device,
         precision=precision,
         compile=compile,
         ignore_extractor_mismatch=ignore_extractor_mismatch,
         allow_download=allow_download,
-        consensus=consensus,
     )
     compute.resolve_for_models()
     run = load_captioner_run(model, compute)

@@ -19,7 +19,7 @@ from legenda.data.features.readers import open_features
 from legenda.data.scenes import draw_scene, make_scene
 from legenda.errors import DataError
 from legenda.extractors.images import read_batches
-from legenda.pipeline import ImageCaptions
+from legenda.pipeline import GeneratedCaption, ImageCaptions
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -64,7 +64,8 @@ def test_several_captions_are_sorted_by_score(run, images, run_command):
 
 def test_names_of_any_characters_are_fields_of_csv():
     name = 'new\nline\r,"b".png'
-    lines = format_captions([ImageCaptions(name, (("a dog", -1.0),))], "csv")
+    caption = GeneratedCaption(("a", "dog"), (1, 2), -1.0, -1.0, np.zeros((2, 0, 1)), np.zeros((0, 4)))
+    lines = format_captions([ImageCaptions(name, (caption,))], "csv")
     assert list(csv.reader(io.StringIO("\n".join(lines), newline="")))[1:] == [[name, "1", "-1.000000", "a dog"]]
 
 

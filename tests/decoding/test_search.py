@@ -84,4 +84,4 @@ def test_forbidden_last_words(table_model):
 )
 def test_invalid_options(options, message):
     with pytest.raises(ConfigError, match=message):
-        SearchOptions(**options).reject_unused()
+        SearchOptions(**options)

@@ -186,13 +186,13 @@ def test_captions_of_files_come_with_things_and_fall_back_to_them(tmp_path):
     assert pipeline.least_log_prob is not None
     files = [str(_CAT), str(tmp_path / "blank.png")]
     cat, blank = pipeline.caption_files(files)
-    assert "cat" in cat.captions[0][0].split()
+    assert "cat" in cat.captions[0].words
     entry = json_entry(cat)["things"][0]
     assert entry["label"] == "cat"
     assert 0.6 < entry["score"] <= 1
-    assert blank.captions[0][0] == "a photograph of something unknown"
+    assert blank.captions[0].text == "a photograph of something unknown"
     unsure = replace(pipeline, least_log_prob=0.0)
-    assert [result.captions[0][0] for result in unsure.caption_files(files[:1])] == ["a photograph of a cat"]
+    assert [result.captions[0].text for result in unsure.caption_files(files[:1])] == ["a photograph of a cat"]
 
 
 def test_the_packaged_files_fit_into_their_budget():

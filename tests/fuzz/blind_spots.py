@@ -80,7 +80,7 @@ def damage_parts(folder: Path, random: Random) -> str:
     images = [folder / name for name in ("0.png", "1.png")]
     settings = {"extractor": "scenes", "files": digest_files(images)}
     job = open_job(parts, settings, kind="features", shard_size=1, names=[*map(str, images)])
-    process_shard(job, 0, FeatureTask(load_extractor("scenes"), "scenes"))
+    process_shard(job, FeatureTask(load_extractor("scenes"), "scenes"), 0)
     return mutate(random.choice(sorted(path for path in parts.rglob("*") if path.is_file())), random)
 
 

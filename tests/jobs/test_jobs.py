@@ -17,7 +17,6 @@ from legenda.data.features import open_features
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.extractors import Extractor
 from legenda.jobs import Job, extract_store, open_job, run_job
-from legenda.jobs.engine import LoadedWork
 from legenda.jobs.work import FeatureTask, extract_shards, fingerprint
 from legenda.models.checkpoint import save_weights
 from legenda.run_folder import WEIGHTS
@@ -71,7 +70,7 @@ def start(out: Path, *sources: Path | str, allow_urls: bool = False, **options: 
 
 
 def run(job: Job, colors: Callable[..., Any] | None = None) -> Any:
-    return run_job(job, LoadedWork(FeatureTask(Extractor("colors", colors or Colors()), "colors", None, BATCH_SIZE)))
+    return run_job(job, lambda _: FeatureTask(Extractor("colors", colors or Colors()), "colors", None, BATCH_SIZE))
 
 
 def all_lines(job: Job) -> list[dict[str, Any]]:
@@ -203,9 +202,8 @@ def test_images_of_one_id_and_other_settings_are_refused(images, tmp_path):
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "1.png").write_bytes((images / "0.png").read_bytes())
     both = [str(images), str(tmp_path / "below")]
-    work = LoadedWork(FeatureTask(Extractor("colors", Colors()), "colors"))
     with pytest.raises(DataError, match=r"1\.png and .*1\.png would share the id '1'"):
-        extract_shards(both, work, "colors", tmp_path / "out")
+        extract_shards(both, "colors", tmp_path / "out", run, shard_size=SHARD_SIZE)
     run(start(tmp_path / "out", images, extractor="a"))
     with pytest.raises(LegendaError, match="holds features made with extractor a, not b"):
         start(tmp_path / "out", images, extractor="b")

@@ -4,7 +4,8 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -12,20 +13,20 @@ import tyro
 from pydantic import model_validator
 
 from legenda.cli.options import parse
-from legenda.compute import ExtractorOptions, SearchOptions
-from legenda.config import Count, PositiveInt
+from legenda.compute import RunOptions, SearchOptions
+from legenda.config import Count, PositiveInt, to_json
 from legenda.data.annotations import coco_id
 from legenda.errors import ConfigError, DataError
 from legenda.io import check_output, locked, write_text
-from legenda.pipeline import BatchCallback, ImageCaptions, Pipeline, json_entry
+from legenda.pipeline import ImageCaptions, json_entry
 from legenda.pipeline import open as open_pipeline
 from legenda.terminal import escape_controls, progress_bar
 
 Format = Literal["text", "json", "csv", "coco"]
-_OF_OPEN = ("compile", "ignore_extractor_mismatch", "allow_download", "consensus")
+_OF_OPEN = ("precision", "compile", "ignore_extractor_mismatch", "allow_download", "consensus")
 
 
-class CaptionOptions(ExtractorOptions, SearchOptions):
+class CaptionOptions(RunOptions, SearchOptions):
     """Caption images with a trained model: one line each, file and caption.
 
     Images that cannot be read are named on the standard error and skipped; the exit code is then 2.
@@ -41,6 +42,8 @@ class CaptionOptions(ExtractorOptions, SearchOptions):
     built in, as for scenes, or on this machine, as models of Hugging Face's hub that were fetched before."""
     num_captions: Count = 1
     """Captions of each image, best first with their scores, at most the beam size; or samples."""
+    consensus: bool = True
+    """Choose among the beams by the CIDEr to expect of each, where the model can, as photo does."""
     output_format: Annotated[Format, tyro.conf.arg(name="format")] = "text"
     """text; json; csv; or coco, the list of image_id and caption that COCO's server takes."""
     out: Path | None = None
@@ -66,7 +69,6 @@ class CaptionOptions(ExtractorOptions, SearchOptions):
 
     @model_validator(mode="after")
     def _check_caption(self) -> Self:
-        self.reject_unused()
         if self.num_captions > self.beam_size and not self.do_sample:
             raise ConfigError(f"--num-captions must be at most --beam-size {self.beam_size}, not {self.num_captions}")
         if self.output_format == "coco" and self.num_captions > 1:
@@ -94,23 +96,35 @@ def is_folder(out: Path) -> bool:
 def _caption(options: CaptionOptions) -> None:
     """Caption in this process, and print each caption when it is there."""
     from legenda.extractors.images import find_names, is_url
+    from legenda.report.overlay import AttentionSheets
 
     names = find_names(options.images, allow_urls=options.allow_urls)
     check_output(options.out, [name for name in names if not is_url(name)])
     if options.output_format == "coco":
         check_coco_names(names)
-    pipeline = open_pipeline(options.model, options.extractor, options.device, options.precision, **_flags(options))
+    pipeline = open_pipeline(options.model, options.extractor, options.device, **_flags(options))
+    sheets = None if options.save_attention is None else AttentionSheets(options.save_attention, options.head)
     errors: list[str] = []
-    with progress_bar("captioning images") as update:
-        results = pipeline.caption_files(
+
+    def read_captions(progress: Callable[[int, int], None]) -> Iterator[ImageCaptions]:
+        """Yield the captioned images; the errors of the others are kept."""
+        for result in pipeline.caption_files(
             names,
             options.select(),
             num_captions=options.num_captions,
             batch_size=options.batch_size,
-            progress=update,
-            callback=_attention_sheets(options, pipeline),
-        )
-        lines = format_captions(_without_errors(results, errors), options.output_format)
+            progress=progress,
+            need_attention=sheets is not None,
+        ):
+            if result.error is not None:
+                errors.append(result.error)
+                continue
+            if sheets is not None:
+                sheets.write(result)
+            yield result
+
+    with progress_bar("captioning images") as update:
+        lines = format_captions(read_captions(update), options.output_format)
         if options.out is None:
             for line in lines:
                 print(line, flush=True)
@@ -127,9 +141,9 @@ def _caption_job(options: CaptionOptions, out: Path) -> None:
         raise ConfigError(f"{out} is a folder for JSON lines; leave out --format and --save-attention, or name a file")
     from legenda.cli.extract import check_engine, describe_shards
     from legenda.extractors.base import absolute_name
-    from legenda.jobs.engine import LoadedWork, Work, run_job
+    from legenda.jobs.engine import Load, run_job
     from legenda.jobs.job import open_job
-    from legenda.jobs.work import CaptionTask, CaptionWork, fingerprint
+    from legenda.jobs.work import fingerprint, load_captioner
     from legenda.models.checkpoint import find_model, is_of_transformers
 
     check_engine(options.engine, options.device)
@@ -137,25 +151,19 @@ def _caption_job(options: CaptionOptions, out: Path) -> None:
     folder, flags = find_model(options.model), _flags(options)
     folder = folder if is_of_transformers(folder) else folder.resolve()
     limits = {"num_captions": options.num_captions, "batch_size": options.batch_size}
+    load_task = partial(load_captioner, folder, extractor, flags, {"search": options.select(), **limits})
+    load: Load = load_task
     if options.engine == "local":
-        pipeline = open_pipeline(folder, extractor, options.device, options.precision, **flags)
-        work: Work = LoadedWork(CaptionTask(pipeline, options.select(), **limits))
+        task = load_task(options.device)
+        pipeline, load = task.pipeline, lambda _: task
     else:
-        pipeline = open_pipeline(folder, extractor, "cpu", **flags | {"compile": False})  # raises what workers would
-        work = CaptionWork(
-            model=folder,
-            extractor=extractor,
-            device=options.device,
-            precision=options.precision,
-            search=options.select(),
-            options=flags,
-            **limits,
-        )
+        # raises what workers would
+        pipeline = open_pipeline(folder, extractor, "cpu", **flags | {"precision": "float32", "compile": False})
     settings = {
         "model": fingerprint(folder),
         "extractor": pipeline.extractor.name,
         "precision": options.precision,
-        **options.settings(),
+        **to_json(options.select()),
         "consensus": options.consensus,
         **limits,  # the last digits of scores, and samples, depend on the size of batches
     }
@@ -170,30 +178,13 @@ def _caption_job(options: CaptionOptions, out: Path) -> None:
                 allow_urls=options.allow_urls,
             )
         with progress_bar("captioning images") as update:
-            stats = run_job(job, work, options.engine, options.workers, update)
+            stats = run_job(job, load, options.engine, options.workers, update, options.device)
     describe_shards(stats, out, "images", "captioned")
 
 
 def _flags(options: CaptionOptions) -> dict[str, Any]:
     """Return further arguments of `legenda.open`."""
     return {name: getattr(options, name) for name in _OF_OPEN}
-
-
-def _without_errors(results: Iterable[ImageCaptions], errors: list[str]) -> Iterator[ImageCaptions]:
-    """Yield the captioned images; append the errors of the others to `errors`."""
-    for result in results:
-        if result.error is None:
-            yield result
-        else:
-            errors.append(result.error)
-
-
-def _attention_sheets(options: CaptionOptions, pipeline: Pipeline) -> BatchCallback | None:
-    if options.save_attention is None:
-        return None
-    from legenda.report.overlay import AttentionSheets
-
-    return AttentionSheets(options.save_attention, pipeline.vocabulary, options.head)
 
 
 def _report(errors: Sequence[str], total: int, note: str) -> None:
@@ -225,18 +216,18 @@ def format_captions(results: Iterable[ImageCaptions], output_format: Format) -> 
 def _text_lines(results: Iterable[ImageCaptions]) -> Iterator[str]:
     for result in results:
         name = escape_controls(result.image).replace("\n", "\\n")
-        for caption, score in result.captions:
-            prefix = f"{score:.3f} " if len(result.captions) > 1 else ""
-            yield f"{name}: {prefix}{caption}"
+        for caption in result.captions:
+            prefix = f"{caption.score:.3f} " if len(result.captions) > 1 else ""
+            yield f"{name}: {prefix}{caption.text}"
 
 
 def _csv_lines(results: Iterable[ImageCaptions]) -> Iterator[str]:
     yield "image,rank,score,caption"
     for result in results:
-        for rank, (caption, score) in enumerate(result.captions, start=1):
+        for rank, caption in enumerate(result.captions, start=1):
             line = io.StringIO()
             # the writer quotes characters of its line end alone
-            csv.writer(line, lineterminator="\r\n").writerow([result.image, rank, f"{score:.6f}", caption])
+            csv.writer(line, lineterminator="\r\n").writerow([result.image, rank, f"{caption.score:.6f}", caption.text])
             yield line.getvalue().removesuffix("\r\n")
 
 
@@ -269,4 +260,4 @@ def _coco_id(name: str) -> int:
 
 
 def _coco_entry(result: ImageCaptions) -> dict[str, object]:
-    return {"image_id": _coco_id(result.image), "caption": result.captions[0][0]}
+    return {"image_id": _coco_id(result.image), "caption": result.captions[0].text}

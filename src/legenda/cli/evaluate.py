@@ -61,7 +61,6 @@ class EvaluateOptions(RunOptions, SearchOptions):
 def run(arguments: Sequence[str]) -> None:
     """Write the files and print the scores, or the paths of the files for the server."""
     options = parse(EvaluateOptions, arguments, "evaluate")
-    options.reject_unused()
     from legenda.run_folder import find_seeds
 
     seeds = find_seeds(options.run)
@@ -100,7 +99,7 @@ def _evaluate(options: EvaluateOptions) -> None:
     path = choose_path(path, options.run, options.out)
     if not isinstance(first, CaptionerRun):
         reject_captioner_options(first, options, ("others", "annotations", "images", "metrics", "repeats"))
-        reject_captioner_options(first, options, search.settings().keys() - {"beam_size"})
+        reject_captioner_options(first, options, SearchOptions.model_fields.keys() - {"beam_size"})
         found = evaluate_task(first, options, path, progress_bar)
         print(f"{found.format_scores(split)}\n{found.examples} examples of {split}; predictions in {found.path}")
         return

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,8 +18,8 @@ from legenda.errors import ConfigError, DataError, import_extra
 from legenda.extractors import FrameSampling, load_extractor
 from legenda.extractors.base import absolute_name
 from legenda.extractors.images import Medium, find_names
-from legenda.jobs.engine import EngineName, JobStats, LoadedWork, Work, require_ray
-from legenda.jobs.work import FeatureTask, FeatureWork, extract_file, extract_shards, sampled_identity
+from legenda.jobs.engine import EngineName, JobStats, Load, require_ray, run_job
+from legenda.jobs.work import FeatureTask, extract_file, extract_shards, load_features, sampled_identity
 from legenda.terminal import escape_controls, progress_bar
 
 
@@ -97,27 +98,23 @@ def run(arguments: Sequence[str]) -> None:
     compute = options.computes()[0] if engine == "local" else ComputeOptions(device="cpu", precision=options.precision)
     extractor = load_extractor(name, compute, options.num_regions)
     identity = sampled_identity(extractor, sampling)
-    work: Work = LoadedWork(FeatureTask(extractor, identity, sampling, options.batch_size))
-    if engine != "local":
-        work = FeatureWork(
-            extractor=name,
-            identity=identity,
-            device=options.device,
-            precision=options.precision,
-            num_regions=options.num_regions,
-            sampling=sampling,
-            batch_size=options.batch_size,
-        )
-    how: dict[str, Any] = {"engine": engine, "workers": workers, "shard_size": options.shard_size}
+    settings = {"identity": identity, "sampling": sampling, "batch_size": options.batch_size}
+    load: Load = partial(load_features, name, options.precision, options.num_regions, settings)
+    if engine == "local":
+        task = FeatureTask(extractor, **settings)
+        load = lambda _: task  # noqa: E731
+    process = partial(run_job, load=load, engine=engine, workers=workers, device=options.device)
+    listing: Any = {"medium": medium, "allow_urls": options.allow_urls}
     title = f"extracting with {extractor.name}"
     if is_folder(options.out):
-        how |= {"medium": medium, "allow_urls": options.allow_urls}
+        listing["shard_size"] = options.shard_size
         with progress_bar(title) as update:
-            stats = extract_shards(options.images, work, identity, options.out, progress=update, **how)
+            stats = extract_shards(options.images, identity, options.out, partial(process, progress=update), **listing)
         return describe_shards(stats, options.out, f"{medium}s", "extracted")
-    names = find_names(options.images, medium, allow_urls=options.allow_urls)
+    names = find_names(options.images, **listing)
     with progress_bar(title) as update:
-        report = extract_file(names, work, identity, options.out, progress=update, **how)
+        process = partial(process, progress=update)
+        report = extract_file(names, identity, options.out, process, shard_size=options.shard_size)
     for image, reason in report.skipped:
         print(escape_controls(f"skipped {image}: {reason}"), file=sys.stderr)
     rate = (report.images - report.cached) / max(report.seconds, 1e-9)

@@ -9,7 +9,7 @@ import tyro
 from pydantic import Field
 
 from legenda.cli.options import parse
-from legenda.compute import ExtractorOptions, SearchOptions
+from legenda.compute import RunOptions, SearchOptions
 from legenda.config import PositiveInt
 from legenda.errors import LegendaError, import_extra
 from legenda.evaluation.runs import CaptionerRun, load_captioner_run, unique_run_names
@@ -17,7 +17,7 @@ from legenda.extractors import Extractor, find_images
 from legenda.pipeline import Pipeline
 
 
-class ServeOptions(ExtractorOptions, SearchOptions):
+class ServeOptions(RunOptions, SearchOptions):
     """Serve trained models as a web page and an HTTP API; needs the extra `serve`.
 
     The page loads nothing from other hosts, and images are neither stored nor sent on. Only this machine can connect
@@ -36,6 +36,8 @@ class ServeOptions(ExtractorOptions, SearchOptions):
     and IP addresses where --host is not a local one. Repeatable."""
     extractor: str | None = None
     """The extractor, a Python file or a name, for runs whose extractor is not built in."""
+    consensus: bool = True
+    """Choose among the beams by the CIDEr to expect of each, where the model can, as photo does."""
     samples: tuple[str, ...] = ()
     """Sample photographs: files, folders or patterns; by default four of the package and six held-out ones, if
     they are found next to the annotations of a model. Models of scenes have drawn scenes."""
@@ -56,7 +58,6 @@ def run(arguments: Sequence[str]) -> None:
     from legenda.serve.server import exit_on_sigterm, run_server
 
     search = options.select()
-    search.reject_unused()
     return_freed_memory()
     runs = {name: load_captioner_run(folder, options) for name, folder in unique_run_names(options.runs).items()}
     models = {

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from legenda.compute import SearchOptions
+from legenda.config import to_json
 from legenda.data.annotations import COCO_NAME, CaptionedImage, coco_id, read_annotations
 from legenda.data.captions import CaptionDataset, KarpathyData, stored_captions
 from legenda.data.features.base import extractor_name
@@ -89,7 +90,7 @@ def caption_settings(
     return {
         "split": split,
         "beam_size": search.beam_size,
-        "search": {name: value for name, value in search.settings().items() if name != "beam_size"},
+        "search": {name: value for name, value in to_json(search).items() if name != "beam_size"},
         "metrics": metrics,
         "generation_config": config["model"].get("generation_config"),
         "data": config.get("data") if data is None else data,

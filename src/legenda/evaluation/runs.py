@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from legenda.compute import CPU, ComputeOptions, ExtractorOptions, RunOptions
+from legenda.compute import CPU, ComputeOptions, RunOptions
 from legenda.config import map_paths, to_json
 from legenda.data.features.base import UNNAMED, ExtractorIdentity, extractor_name, is_same_extractor
 from legenda.data.registry import DATASETS
@@ -189,7 +189,7 @@ def data_settings(config: Mapping[str, Any], folder: Path, file: str = CONFIG) -
         raise CheckpointError(f"{folder / file}: {error}") from error
 
 
-def load_captioner_run(name: str | Path, compute: ComputeOptions = CPU) -> CaptionerRun:
+def load_captioner_run(name: str | Path, compute: RunOptions = CPU) -> CaptionerRun:
     """Load the run of a captioner; otherwise as `load_run`."""
     run = load_run(name, compute)
     if not isinstance(run, CaptionerRun):
@@ -197,7 +197,7 @@ def load_captioner_run(name: str | Path, compute: ComputeOptions = CPU) -> Capti
     return run
 
 
-def load_run(name: str | Path, compute: ComputeOptions = CPU) -> Run:
+def load_run(name: str | Path, compute: RunOptions = CPU) -> Run:
     """Load the run of a model of any task, by a name that `find_model` takes, with the model on the device.
 
     Raise LegendaError for a file that is missing or damaged.
@@ -210,15 +210,7 @@ def load_run(name: str | Path, compute: ComputeOptions = CPU) -> Run:
     model, config = load_with_config(folder)
     compute.apply(model)
     kind: Any = CaptionerRun if isinstance(model, Captioner) else Run
-    return kind(folder, model, config, **_permissions(compute))
-
-
-def _permissions(compute: ComputeOptions) -> dict[str, bool]:
-    """Return what the options of a command permit a run."""
-    return {
-        "ignore_extractor_mismatch": isinstance(compute, RunOptions) and compute.ignore_extractor_mismatch,
-        "allow_download": isinstance(compute, ExtractorOptions) and compute.allow_download,
-    }
+    return kind(folder, model, config, compute.ignore_extractor_mismatch, compute.allow_download)
 
 
 def describe_data(data: Data, folder: Path) -> dict[str, Any]:

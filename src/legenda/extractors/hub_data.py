@@ -7,7 +7,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +23,7 @@ from legenda.errors import ConfigError, DataError, LegendaError, did_you_mean, i
 from legenda.extractors.base import load_extractor
 from legenda.extractors.image_data import BackboneData, ImageReader
 from legenda.extractors.images import ImageFile, image_id, read_image
-from legenda.jobs.engine import LoadedWork
+from legenda.jobs.engine import run_job
 from legenda.jobs.work import FeatureTask, extract_file, sampled_identity
 from legenda.registry import reason_of
 
@@ -145,9 +145,8 @@ class HubData(BackboneData):
                 yield batch
 
         extractor = load_extractor(self.backbone)
-        identity = sampled_identity(extractor)
-        work = LoadedWork(FeatureTask(extractor, identity, read=read))
-        report = extract_file(list(positions), work, identity, self.feature_path)
+        task = FeatureTask(extractor, sampled_identity(extractor), read=read)
+        report = extract_file(list(positions), task.identity, self.feature_path, partial(run_job, load=lambda _: task))
         for _, error in report.skipped:
             _LOG.warning("%s; it is left out", error)
 

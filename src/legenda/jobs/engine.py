@@ -17,12 +17,12 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -44,29 +44,8 @@ _ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DATA_LOG_LEVEL": "ERROR"}
 """Set for Ray unless the user's environment sets them."""
 
 
-class Work(Protocol):
-    """What workers make of images; picklable for a pool and for Ray, with absolute paths."""
-
-    @property
-    def device(self) -> str:
-        """Return auto, cpu, cuda, cuda:N or mps, or several with commas between, for the processes of a pool."""
-        ...
-
-    def load(self, device: str) -> Task:
-        """Load the models."""
-        ...
-
-
-@dataclass(frozen=True)
-class LoadedWork:
-    """What is loaded already, for this process alone."""
-
-    task: Task
-    device: str = "cpu"
-
-    def load(self, device: str) -> Task:  # noqa: ARG002 - it is there already
-        """Return the task."""
-        return self.task
+Load = Callable[[str], Task]
+"""Returns a task with its models on a device; picklable for a pool and for Ray, with absolute paths."""
 
 
 @dataclass(frozen=True)
@@ -85,15 +64,17 @@ class JobStats:
 
 def run_job(
     job: Job,
-    work: Work,
+    load: Load,
     engine: EngineName = "local",
     workers: int = 1,
     progress: Callable[[int, int], object] = lambda *_: None,
+    device: str = "cpu",
 ) -> JobStats:
     """Process all shards; those of earlier calls are not repeated.
 
     workers: processes of a pool and of Ray; each of them, or this process, computes with torch's threads divided by it.
-    progress: gets the images done and in total.
+    progress: gets the images done and in total. device: auto, cpu, cuda, cuda:N or mps, or several with commas between,
+    for the processes of a pool.
     Raise LegendaError for one of a worker, for a cluster that is too small, and where shards are missing at the end.
     """
     start, stats, done = time.monotonic(), JobStats(), 0
@@ -107,9 +88,9 @@ def run_job(
     if all(job.shard(number).exists() for number in range(job.shards)):
         results = (read_result(job, number, cached=True) for number in range(job.shards))
     elif engine == "local":
-        results = _run_here(job, work, threads, advance)
+        results = _run_here(job, load, device, threads, advance)
     else:
-        results = (_run_in_pool if engine == "pool" else _run_with_ray)(job, work, workers, threads)
+        results = (_run_in_pool if engine == "pool" else _run_with_ray)(job, load, device, threads, workers)
     for result in results:
         stats = JobStats(
             stats.shards + 1,
@@ -127,36 +108,39 @@ def run_job(
     return replace(stats, seconds=time.monotonic() - start)
 
 
-class Worker:
-    """Loads plugins and models once, and processes shards; threads: of torch."""
-
-    def __init__(self, job: Job, work: Work, device: str, threads: int, plugins: Sequence[Path] = ()) -> None:
-        torch.set_num_threads(threads)
-        for file in plugins:
-            load_plugin(file)
-        self._job, self._task = job, work.load(device)
-
-    def process(self, shard: int, advance: Callable[[], object] = lambda: None) -> ShardResult:
-        """Process a shard; see `process_shard`."""
-        return process_shard(self._job, shard, self._task, advance)
+Worker = Callable[[int], ShardResult]
+"""Processes a shard; see `process_shard`."""
 
 
-def _run_here(job: Job, work: Work, threads: int, advance: Callable[[], object]) -> Iterator[ShardResult]:
+def start_worker(
+    job: Job,
+    load: Load,
+    device: str,
+    threads: int,
+    plugins: Sequence[Path] = (),
+    advance: Callable[[], object] = lambda: None,
+) -> Worker:
+    """Load plugins and models, and return what processes shards with them; threads: of torch."""
+    torch.set_num_threads(threads)
+    for file in plugins:
+        load_plugin(file)
+    return partial(process_shard, job, load(device), advance=advance)
+
+
+def _run_here(job: Job, load: Load, device: str, threads: int, advance: Callable[[], object]) -> Iterator[ShardResult]:
     before = torch.get_num_threads()
     try:
-        worker = Worker(job, work, work.device, threads)
-        for number in range(job.shards):
-            yield worker.process(number, advance)
+        yield from map(start_worker(job, load, device, threads, advance=advance), range(job.shards))
     finally:
         torch.set_num_threads(before)
 
 
-def _run_in_pool(job: Job, work: Work, workers: int, threads: int) -> Iterator[ShardResult]:
+def _run_in_pool(job: Job, load: Load, device: str, threads: int, workers: int) -> Iterator[ShardResult]:
     """Yield the results of shards from processes; where one of them is killed, they are started again."""
     remaining, restarts = deque(range(job.shards)), 0
     while remaining:
         try:
-            with _start_pool(job, work, workers, threads) as pool:
+            with _start_pool(job, load, device, threads, workers) as pool:
                 shards = iter(tuple(remaining))
                 pending = deque(pool.submit(_process_in_pool, number) for number in islice(shards, 2 * workers))
                 while pending:
@@ -175,14 +159,14 @@ def _run_in_pool(job: Job, work: Work, workers: int, threads: int) -> Iterator[S
 
 
 @contextmanager
-def _start_pool(job: Job, work: Work, workers: int, threads: int) -> Iterator[ProcessPoolExecutor]:
+def _start_pool(job: Job, load: Load, device: str, threads: int, workers: int) -> Iterator[ProcessPoolExecutor]:
     """Start processes that end when this one does, however it ends, or leaves the block by an error."""
     context = get_context("spawn")
     devices = context.SimpleQueue()
-    for device in _assign_devices(work.device, workers):
-        devices.put(device)
+    for assigned in _assign_devices(device, workers):
+        devices.put(assigned)
     alive, here = context.Pipe(duplex=False)
-    arguments = (alive, devices, job, work, threads, plugin_files())
+    arguments = (alive, devices, job, load, threads, plugin_files())
     pool = ProcessPoolExecutor(workers, context, _start_process, arguments)
     try:
         yield pool
@@ -204,18 +188,18 @@ def _assign_devices(device: str, workers: int) -> list[str]:
     return [names[number % len(names)] for number in range(workers)]
 
 
-_load: Callable[[], Worker]
+_get_worker: Callable[[], Worker]
 """Returns the worker of this process of a pool, made by the first shard so that its errors reach the caller."""
 
 
 def _start_process(
-    alive: Connection, devices: Any, job: Job, work: Work, threads: int, plugins: Sequence[Path]
+    alive: Connection, devices: Any, job: Job, load: Load, threads: int, plugins: Sequence[Path]
 ) -> None:
-    global _load
+    global _get_worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends the processes
     threading.Thread(target=_exit_with_parent, args=(alive,), daemon=True).start()
     device = devices.get()
-    _load = cache(lambda: Worker(job, work, device, threads, plugins))
+    _get_worker = cache(lambda: start_worker(job, load, device, threads, plugins))
 
 
 def _exit_with_parent(alive: Connection) -> None:
@@ -225,7 +209,7 @@ def _exit_with_parent(alive: Connection) -> None:
 
 
 def _process_in_pool(shard: int) -> ShardResult:
-    return _load().process(shard)
+    return _get_worker()(shard)
 
 
 def require_ray() -> None:
@@ -264,7 +248,7 @@ def ray_cluster(workers: int) -> Iterator[None]:
         ray.shutdown()
 
 
-def _run_with_ray(job: Job, work: Work, workers: int, threads: int) -> Iterator[ShardResult]:
+def _run_with_ray(job: Job, load: Load, device: str, threads: int, workers: int) -> Iterator[ShardResult]:
     """Yield the results of shards from Ray's processes.
 
     A worker that dies is restarted and repeats its chunk without the complete shards.
@@ -276,7 +260,7 @@ def _run_with_ray(job: Job, work: Work, workers: int, threads: int) -> Iterator[
         resources = ray.cluster_resources()
         if resources.get("CPU", 0) < workers:
             raise ConfigError(f"--workers is {workers}, but Ray has {resources.get('CPU', 0):.0f} CPUs; ask for fewer")
-        gpus = 0 if work.device in ("cpu", "mps") else int(resources.get("GPU", 0))
+        gpus = 0 if device in ("cpu", "mps") else int(resources.get("GPU", 0))
         context = DataContext.get_current()
         context.enable_progress_bars = False
         context.print_on_execution_start = False
@@ -286,7 +270,7 @@ def _run_with_ray(job: Job, work: Work, workers: int, threads: int) -> Iterator[
             _RayWorker,
             batch_size=1,
             compute=ActorPoolStrategy(size=workers),
-            fn_constructor_args=(job, work, work.device, threads, plugin_files()),
+            fn_constructor_args=(job, load, device, threads, plugin_files()),
             num_cpus=1,
             num_gpus=1 / -(-workers // gpus) if gpus else None,
         )
@@ -306,18 +290,12 @@ class _RayWorker:
     """
 
     def __init__(self, *arguments: Any) -> None:
-        try:
-            self._worker: Worker | LegendaError = Worker(*arguments)
-        except LegendaError as error:
-            self._worker = error
+        self._get_worker = cache(lambda: start_worker(*arguments))
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, list[ShardResult | LegendaError]]:
         results: list[ShardResult | LegendaError] = []
-        for shard in batch["data"]:
-            try:
-                results.append(self._worker.process(int(shard)) if isinstance(self._worker, Worker) else self._worker)
-            except LegendaError as error:
-                results.append(error)
-            if isinstance(results[-1], LegendaError):
-                break
+        try:
+            results.extend(self._get_worker()(int(shard)) for shard in batch["data"])
+        except LegendaError as error:
+            results.append(error)
         return {"result": results}

@@ -303,7 +303,7 @@ class ShardResult:
     cached: bool
 
 
-def process_shard(job: Job, shard: int, task: Task, advance: Callable[[], object] = lambda: None) -> ShardResult:
+def process_shard(job: Job, task: Task, shard: int, advance: Callable[[], object] = lambda: None) -> ShardResult:
     """Process the images of a shard and write its files, unless they exist; `advance` is called after each image.
 
     Batches are made of images in the order of their sizes. A shard whose worker was killed is repeated from its first

@@ -19,10 +19,10 @@ from legenda.data.features import open_features, write_store
 from legenda.data.features.base import as_floats, extractor_name, find_unstorable, is_same_extractor
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.extractors.base import Extractor, identify, load_extractor, run_extractor
-from legenda.extractors.images import ImageFile, Medium, check_ids, extract_batch, image_id, is_url, read_batches
+from legenda.extractors.images import ImageFile, check_ids, extract_batch, image_id, is_url, read_batches
 from legenda.extractors.video import FrameSampling, extract_video
 from legenda.io import check_output, locked
-from legenda.jobs.engine import EngineName, JobStats, LoadedWork, Work, run_job
+from legenda.jobs.engine import JobStats, run_job
 from legenda.jobs.job import ImageResult, Job, digest_files, failure, open_job
 from legenda.models.checkpoint import is_of_transformers, read_checksum
 from legenda.run_folder import CONFIG, VOCABULARY, WEIGHTS
@@ -56,25 +56,13 @@ class CaptionTask:
         """Write no other file."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CaptionWork:
-    """What workers caption with; options: further arguments of `legenda.open`."""
+def load_captioner(
+    model: Path, extractor: str | None, options: Mapping[str, Any], settings: Mapping[str, Any], device: str
+) -> CaptionTask:
+    """Return the task of workers; options: further ones of `legenda.open`; settings: further fields of the task."""
+    from legenda.pipeline import open as open_pipeline
 
-    model: Path
-    extractor: str | None
-    device: str
-    precision: Precision
-    search: SearchOptions
-    num_captions: int
-    batch_size: int
-    options: Mapping[str, Any]
-
-    def load(self, device: str) -> CaptionTask:
-        """Load the model."""
-        from legenda.pipeline import open as open_pipeline
-
-        pipeline = open_pipeline(self.model, self.extractor, device, self.precision, **self.options)
-        return CaptionTask(pipeline, self.search, self.num_captions, self.batch_size)
+    return CaptionTask(open_pipeline(model, extractor, device, **options), **settings)
 
 
 def fingerprint(run: Path) -> str:
@@ -139,23 +127,12 @@ class FeatureTask:
             write_store(path, stored, extractor=self.identity, sync=True)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FeatureWork:
-    """What workers extract with, by names: for a pool and for Ray."""
-
-    extractor: str
-    identity: str
-    device: str
-    precision: Precision = "float32"
-    num_regions: int | None = None
-    sampling: FrameSampling | None = None
-    batch_size: int = 32
-
-    def load(self, device: str) -> FeatureTask:
-        """Load the extractor."""
-        compute = ComputeOptions(device=device, precision=self.precision)
-        extractor = load_extractor(self.extractor, compute, self.num_regions)
-        return FeatureTask(extractor, self.identity, self.sampling, self.batch_size)
+def load_features(
+    name: str, precision: Precision, num_regions: int | None, settings: Mapping[str, Any], device: str
+) -> FeatureTask:
+    """Return the task of workers with an extractor by name; settings: further fields of the task."""
+    compute = ComputeOptions(device=device, precision=precision)
+    return FeatureTask(load_extractor(name, compute, num_regions), **settings)
 
 
 @dataclass(frozen=True)
@@ -194,9 +171,9 @@ def extract_store(
     for name, value in (("batch_size", batch_size), ("shard_size", shard_size)):
         if value < 1:
             raise ConfigError(f"{name} is {value}; it must be at least 1")
-    identity = sampled_identity(extractor, sampling)
-    work = LoadedWork(FeatureTask(extractor, identity, sampling, batch_size))
-    return extract_file([*map(str, images)], work, identity, Path(out), shard_size=shard_size, progress=progress)
+    task = FeatureTask(extractor, sampled_identity(extractor, sampling), sampling, batch_size)
+    run = partial(run_job, load=lambda _: task, progress=progress)
+    return extract_file([*map(str, images)], task.identity, Path(out), run, shard_size=shard_size)
 
 
 def extract_missing(images: Sequence[Path], load: Callable[[], Extractor], out: Path) -> None:
@@ -231,19 +208,12 @@ def extract_missing(images: Sequence[Path], load: Callable[[], Extractor], out: 
 
 
 def extract_file(
-    names: Sequence[str],
-    work: Work,
-    identity: str,
-    out: Path,
-    *,
-    shard_size: int = 1000,
-    engine: EngineName = "local",
-    workers: int = 1,
-    progress: Progress = lambda *_: None,
+    names: Sequence[str], identity: str, out: Path, run: Callable[[Job], JobStats], *, shard_size: int = 1000
 ) -> ExtractionReport:
-    """Write the features of images into one store, by any engine; see `extract_store`.
+    """Write the features of images into one store; see `extract_store`.
 
-    identity: of the extractor, with the sampling of frames, as `sampled_identity` returns it.
+    identity: of the extractor, with the sampling of frames, as `sampled_identity` returns it. run: `run_job`, by any
+    engine.
     """
     if out.is_dir():
         raise ConfigError(f"{out} is a folder; name the feature file to write")
@@ -256,7 +226,7 @@ def extract_file(
     with locked(out):
         try:
             job = open_job(folder, settings, kind="features", shard_size=shard_size, names=names, allow_urls=True)
-            stats = run_job(job, work, engine, workers, progress)
+            stats = run(job)
             lines = chain.from_iterable(map(job.lines, range(job.shards)))
             skipped = tuple((line["image"], line["error"]) for line in lines if "error" in line)
             if stats.failed == stats.images:
@@ -273,27 +243,15 @@ def extract_file(
 
 
 def extract_shards(
-    sources: Sequence[str],
-    work: Work,
-    identity: str,
-    out: Path,
-    *,
-    medium: Medium = "image",
-    shard_size: int = 1000,
-    allow_urls: bool = False,
-    engine: EngineName = "local",
-    workers: int = 1,
-    progress: Progress = lambda *_: None,
+    sources: Sequence[str], identity: str, out: Path, run: Callable[[Job], JobStats], **options: Any
 ) -> JobStats:
-    """Write the features of the images of sources into a folder of shards, by any engine; see `open_job`."""
+    """Write the features of the images of sources into a folder of shards; see `extract_file` and `open_job`."""
     # the fingerprint may differ a little between processors; the name has the digests of all files
     settings = {"extractor": extractor_name(identity)}
     with locked(out):
-        job = open_job(
-            out, settings, kind="features", shard_size=shard_size, sources=sources, medium=medium, allow_urls=allow_urls
-        )
+        job = open_job(out, settings, kind="features", sources=sources, **options)
         check_ids(chain.from_iterable(map(job.names, range(job.shards))))
-        return run_job(job, work, engine, workers, progress)
+        return run(job)
 
 
 def sampled_identity(extractor: Extractor, sampling: FrameSampling | None = None) -> str:

@@ -14,13 +14,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from legenda.decoding import GenerationOutput
 from legenda.errors import ConfigError, DataError
-from legenda.extractors.images import ImageFile
 from legenda.io import atomic_write
-from legenda.pipeline import GeneratedCaption, extract_captions
-from legenda.regions import Regions
-from legenda.text import Vocabulary
+from legenda.pipeline import GeneratedCaption, ImageCaptions
 
 MAX_OUTLINES = 16
 """With more regions, outlines would hide the image: only the shade shows them."""
@@ -181,26 +177,24 @@ def write_sheet(sheet: Image.Image, folder: Path, name: str) -> Path:
 
 @dataclass(frozen=True)
 class AttentionSheets:
-    """A callback of `Pipeline.caption_files` that writes the sheets of each batch to a folder.
+    """A folder of sheets with the attention of captions.
 
     The sheet of a.jpg is a.jpg.png, that of a second a.jpg is a.jpg.2.png. head: the attention head to draw, from 0;
-    None for the mean of all. Raise LegendaError where the features have no boxes or the model has no such head.
+    None for the mean of all.
     """
 
     folder: Path
-    vocabulary: Vocabulary
     head: int | None = None
     _written: Counter[str] = field(default_factory=Counter)
 
-    def __call__(self, files: Sequence[ImageFile], regions: Regions, output: GenerationOutput) -> None:
-        for index, file in enumerate(files):
-            assert file.image is not None
-            captions = extract_captions(output, regions, self.vocabulary, index)
-            sheet = draw_caption_attention(file.image, captions, title=file.name, head=self.head)
-            name = safe_file_name(Path(file.name).name)
-            self._written[name] += 1
-            count = self._written[name]
-            write_sheet(sheet, self.folder, name if count == 1 else f"{name}.{count}")
+    def write(self, result: ImageCaptions) -> None:
+        """Write the sheet of an image; raise LegendaError where it has no boxes or the model has no such head."""
+        assert result.pixels is not None
+        sheet = draw_caption_attention(result.pixels, result.captions, title=result.image, head=self.head)
+        name = safe_file_name(Path(result.image).name)
+        self._written[name] += 1
+        count = self._written[name]
+        write_sheet(sheet, self.folder, name if count == 1 else f"{name}.{count}")
 
 
 def blank_canvas(boxes: Sequence[Sequence[float]] | np.ndarray, *, size: tuple[int, int] = (384, 288)) -> Image.Image:

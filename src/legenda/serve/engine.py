@@ -197,7 +197,7 @@ class Engine:
             captions = self.models[request.model].caption(
                 [upload.image for upload in group if upload.image is not None],
                 num_captions=request.num_captions,
-                **request.search.settings(),
+                **dict(request.search),
             )
         except Exception as error:
             if len(group) > 1:
