@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import re
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from legenda.config import (
     Config,
     Count,
     NonNegativeFloat,
     NonNegativeInt,
-    PositiveFloat,
     PositiveFraction,
     PositiveInt,
 )
@@ -139,7 +138,7 @@ class SearchOptions(Config):
     """Exponent p of the number of tokens n by which scores of beams are divided: n**p, or as the model normalizes."""
     do_sample: bool = False
     """Draw the tokens at random instead of beam search."""
-    temperature: PositiveFloat = 1.0
+    temperature: Annotated[float, Field(ge=1e-6, le=2.0**63)] = 1.0
     """Divides the log-probabilities; in beam search all but those of the first token."""
     top_k: PositiveInt | None = None
     """Sample from the k likeliest tokens."""

@@ -1,21 +1,23 @@
-"""Beam search over all images and beams at once."""
+"""Beam search over all images and beams at once, in groups, and with sets of words of which each must occur."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from legenda.compute import SearchOptions
+from legenda.config import merge
 from legenda.decoding.generation import (
     GenerationConfig,
     GenerationOutput,
     Stepper,
     SupportsGeneration,
     check_scores,
-    check_temperature,
     encode_inputs,
     resolve_config,
 )
@@ -52,19 +54,15 @@ def beam_search(
 
     Raises ConfigError for values out of range.
     """
-    if beam_size < 1:
-        raise ConfigError(f"beam_size must be at least 1, not {beam_size}")
+    settings = {"beam_size": beam_size, "num_beam_groups": num_beam_groups}
+    settings |= {"temperature": temperature, "diversity_penalty": diversity_penalty}
+    merge(SearchOptions, settings, "beam_search")  # raises
     if num_return_sequences is None:
         num_return_sequences = beam_size
     if not 1 <= num_return_sequences <= beam_size:
         raise ConfigError(
             f"num_return_sequences must be between 1 and beam_size={beam_size}, not {num_return_sequences}"
         )
-    if num_beam_groups < 1 or beam_size % num_beam_groups:
-        raise ConfigError(f"num_beam_groups must be a divisor of beam_size={beam_size}, not {num_beam_groups}")
-    check_temperature(temperature)
-    if not math.isfinite(diversity_penalty):
-        raise ConfigError(f"diversity_penalty must be finite, not {diversity_penalty}")
     config = resolve_config(model, generation_config, max_length=max_length, length_penalty=length_penalty)
     if config.required_tokens and num_beam_groups > 1:
         raise ConfigError("words are required of one group of beams; leave num_beam_groups or the words out")
@@ -73,11 +71,12 @@ def beam_search(
     groups: list[BeamGroup] = []
     num_beams = beam_size // num_beam_groups
     for index in range(num_beam_groups):
-        penalty = DiversityPenalty(groups, diversity_penalty) if index else None
         # Groups before the last run to the end: those after them read all their tokens.
         stop_at = min(num_return_sequences, num_beams) if index == num_beam_groups - 1 else None
-        group = _create_group(len(memory), memory.mask.device, config)
+        kind = ConstrainedGroup if config.required_tokens else BeamGroup
+        group = kind(len(memory), memory.mask.device, config)
         stepper = Stepper(model.decoder, memory, 1, config, beam=True, temperature=temperature)
+        penalty = partial(penalize, earlier=tuple(groups), diversity_penalty=diversity_penalty) if index else None
         _search(stepper, group, num_beams, penalty, stop_at, need_attention=need_attention)
         groups.append(group)
     output = _backtrack(groups, num_return_sequences)
@@ -85,51 +84,41 @@ def beam_search(
     return output
 
 
-def _create_group(num_images: int, device: torch.device, config: GenerationConfig) -> BeamGroup:
-    if not config.required_tokens:
-        return BeamGroup(num_images, device, config)
-    from legenda.decoding.constraints import ConstrainedGroup  # it extends the group below
-
-    return ConstrainedGroup(num_images, device, config)
-
-
-@dataclass(frozen=True)
-class DiversityPenalty:
-    """Penalty for tokens that earlier groups have chosen at the same position.
+def penalize(
+    log_probs: Float[Tensor, "B K V"], earlier: Sequence[BeamGroup], step: int, diversity_penalty: float
+) -> Float[Tensor, "B K V"]:
+    """Return the log-probabilities minus the penalty for each time that an earlier group has chosen a token here.
 
     As in the release, each group is one step behind the one before it, so what counts is the hypotheses of that group
     after further steps: one for the group before, two for the one before that, and so on.
     """
-
-    earlier: list[BeamGroup]
-    diversity_penalty: float
-
-    def apply(self, log_probs: Float[Tensor, "B K V"], step: int) -> Float[Tensor, "B K V"]:
-        """Return the log-probabilities minus the penalty."""
-        counts = log_probs.new_zeros(log_probs.shape[0], log_probs.shape[2])
-        for ahead, group in enumerate(reversed(self.earlier), start=1):
-            tokens = group.token_history[min(step + ahead, len(group.token_history) - 1)][..., step]
-            counts.scatter_add_(1, tokens, torch.ones_like(tokens, dtype=counts.dtype))
-        return log_probs - self.diversity_penalty * counts.unsqueeze(1)
+    counts = log_probs.new_zeros(log_probs.shape[0], log_probs.shape[2])
+    for ahead, group in enumerate(reversed(earlier), start=1):
+        tokens = group.token_history[min(step + ahead, len(group.token_history) - 1)][..., step]
+        counts.scatter_add_(1, tokens, torch.ones_like(tokens, dtype=counts.dtype))
+    return log_probs - diversity_penalty * counts.unsqueeze(1)
 
 
 def _search(
     stepper: Stepper,
     group: BeamGroup,
     num_beams: int,
-    penalty: DiversityPenalty | None,
+    penalty: Callable[..., Float[Tensor, "B K V"]] | None,
     stop_at: int | None,
     *,
     need_attention: bool,
 ) -> None:
-    """Search for one group until its first `stop_at` sequences are certain, or to max_length where that is None."""
+    """Search for one group until its first `stop_at` sequences are certain, or to max_length where that is None.
+
+    penalty: `penalize` with the earlier groups, or None.
+    """
     config = group.config
     token, parents = torch.full_like(group.beams.lengths, config.bos_token_id), None
     for step in range(config.max_length):
         log_probs, weights = stepper.step(token, parents)
         if need_attention and weights is not None:
             group.attention_weights.append(weights)
-        scores = log_probs if penalty is None else penalty.apply(log_probs, step)
+        scores = log_probs if penalty is None else penalty(log_probs, step=step)
         parents, token = group.advance(log_probs, scores, step, num_beams)
         if stop_at is None:
             group.token_history.append(group.beams.tokens)
@@ -142,13 +131,7 @@ def _backtrack(groups: list[BeamGroup], num_return_sequences: int) -> Generation
     hypotheses = [group.finalize() for group in groups]
     T = max((int(found.lengths.max()) for found in hypotheses if found.lengths.numel()), default=0)
     outputs = [_to_output(found, group, T) for found, group in zip(hypotheses, groups, strict=True)]
-    attention = [output.attention for output in outputs if output.attention is not None]
-    return GenerationOutput(
-        torch.cat([output.tokens for output in outputs], dim=1)[:, :num_return_sequences],
-        torch.cat([output.log_probs for output in outputs], dim=1)[:, :num_return_sequences],
-        torch.cat([output.scores for output in outputs], dim=1)[:, :num_return_sequences],
-        torch.cat(attention, dim=1)[:, :num_return_sequences] if attention else None,
-    )
+    return GenerationOutput.join(outputs).map(lambda rows: rows[:, :num_return_sequences])
 
 
 def _to_output(hypotheses: Hypotheses, group: BeamGroup, T: int) -> GenerationOutput:
@@ -316,3 +299,79 @@ class BeamGroup:
             self._add_finished(~self.released, self.is_finished.shape[1])
             return self.finished_hypotheses
         return self.beams
+
+
+MAX_SETS = 6
+"""Sets of tokens, of which each doubles the number of beams."""
+
+
+class ConstrainedGroup(BeamGroup):
+    """Beams of which each sequence has, of each set of tokens, at least one (Anderson et al., EMNLP 2017).
+
+    The sets that a hypothesis has satisfied are the state of a finite automaton. Every state has a beam of its own, so
+    that hypotheses compete with those of the same state only, and with beams that are wide enough the search is exact.
+    The beams of the last state, with every set satisfied, come first; finished beams are kept.
+    """
+
+    def __init__(self, num_images: int, device: torch.device, config: GenerationConfig) -> None:
+        super().__init__(num_images, device, config.replace(finished_beams="keep"))
+        sets = config.required_tokens
+        if len(sets) > MAX_SETS:
+            raise ConfigError(f"at most {MAX_SETS} sets of words can be required, not {len(sets)}; name fewer")
+        self._sets = [torch.tensor(tokens, device=device) for tokens in sets]
+        self._last = 2 ** len(sets) - 1
+        self._states = torch.zeros(1, dtype=torch.long, device=device)
+        """The state of each beam, bit i for set i; the same for all images."""
+
+    def advance(
+        self, log_probs: Float[Tensor, "B K V"], scores: Float[Tensor, "B K V"], step: int, num_beams: int
+    ) -> tuple[Int[Tensor, "B W"], Int[Tensor, "B W"]]:
+        """Replace the hypotheses by the `num_beams` best continuations in each state; see `BeamGroup.advance`."""
+        config, V = self.config, scores.shape[-1]
+        bits = torch.zeros(V, dtype=torch.long, device=scores.device)
+        for number, tokens in enumerate(self._sets):
+            bits[tokens] |= 1 << number
+        only_eos = torch.full_like(scores[:1, :1], float("-inf"))
+        only_eos[..., config.eos_token_id] = 0.0
+        is_finished = self.is_finished.unsqueeze(-1)
+        scores, log_probs = (torch.where(is_finished, only_eos, values) for values in (scores, log_probs))
+        scores[..., config.eos_token_id].masked_fill_(self._states != self._last, float("-inf"))
+        sum_log_probs = self.beams.sum_log_probs.to(scores.dtype).unsqueeze(-1) + scores
+        lengths = self.beams.lengths + ~self.is_finished
+        ranked = normalize_by_length(sum_log_probs, lengths.unsqueeze(-1), config)
+        following = self._states.unsqueeze(-1) | bits  # (K, V)
+        chosen = [self._best(ranked.masked_fill(following != state, float("-inf")), num_beams) for state in self._order]
+        values, best = (torch.cat(parts, dim=1) for parts in zip(*chosen, strict=True))
+        parents, tokens = best // V, best % V
+        sums = sum_log_probs.flatten(1).gather(1, best).masked_fill(values.isneginf(), float("-inf"))
+        chosen_log_probs = log_probs.flatten(1).gather(1, best)
+        self._append(parents, tokens, chosen_log_probs, sums, lengths.gather(1, parents), step)
+        self.is_finished = self.is_finished.gather(1, parents) | (tokens == config.eos_token_id)
+        self._states = torch.tensor(self._order, device=scores.device).repeat_interleave(num_beams)
+        return parents, tokens
+
+    @property
+    def _order(self) -> list[int]:
+        return list(range(self._last, -1, -1))
+
+    @staticmethod
+    def _best(ranked: Float[Tensor, "B K V"], count: int) -> tuple[Tensor, Tensor]:
+        """Return the values and indices of the best continuations, where there are fewer with values of -inf."""
+        flat = ranked.flatten(1)
+        values, best = flat.topk(min(count, flat.shape[1]), dim=1)
+        missing = count - best.shape[1]
+        return (
+            torch.nn.functional.pad(values, (0, missing), value=float("-inf")),
+            torch.nn.functional.pad(best, (0, missing)),
+        )
+
+    def finalize(self) -> Hypotheses:
+        """Return the hypotheses of the last state, best first; raise ConfigError where an image has none."""
+        count = len(self._states) // (self._last + 1)
+        found = self.beams.gather(torch.arange(count, device=self._states.device).expand(len(self.is_finished), -1))
+        if bool(found.sum_log_probs[:, 0].isneginf().any()):
+            raise ConfigError(
+                f"no caption of at most {self.config.max_length} tokens holds all the required words; name fewer of "
+                "them, or search with more beams"
+            )
+        return found

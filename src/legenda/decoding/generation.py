@@ -5,8 +5,7 @@ A decoder has K rows of tokens for each image, and a state between steps with it
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
@@ -248,6 +247,18 @@ class GenerationOutput:
     scores: Float[Tensor, "B K"]
     attention: Float[Tensor, "B K T H N"] | None = None
 
+    def map(self, function: Callable[[Tensor], Tensor]) -> GenerationOutput:
+        """Return the output with a function applied to every tensor."""
+        values: Any = (None if value is None else function(value) for value in vars(self).values())
+        return GenerationOutput(*values)
+
+    @staticmethod
+    def join(outputs: Sequence[GenerationOutput]) -> GenerationOutput:
+        """Return the rows of all outputs of the same images, one output after the other."""
+        columns = zip(*(vars(output).values() for output in outputs), strict=True)
+        values: Any = (None if rows[0] is None else torch.cat(rows, dim=1) for rows in columns)
+        return GenerationOutput(*values)
+
 
 def resolve_config(
     model: SupportsGeneration,
@@ -262,12 +273,6 @@ def resolve_config(
         max_length=config.max_length if max_length is None else max_length,
         length_penalty=config.length_penalty if length_penalty is None else length_penalty,
     )
-
-
-def check_temperature(temperature: float) -> None:
-    """Raise ConfigError for a temperature that is not a positive number, or so small that float32 holds no quotient."""
-    if not 1e-6 <= temperature < math.inf:
-        raise ConfigError(f"temperature must be above 0 (at least 1e-06) and finite, not {temperature}")
 
 
 def check_scores(scores: Float[Tensor, "B K"]) -> None:

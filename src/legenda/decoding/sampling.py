@@ -8,13 +8,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from legenda.compute import SearchOptions
+from legenda.config import merge
 from legenda.decoding.generation import (
     GenerationConfig,
     GenerationOutput,
     Stepper,
     SupportsGeneration,
     check_scores,
-    check_temperature,
     encode_inputs,
     resolve_config,
     top_k_top_p_filter,
@@ -67,11 +68,8 @@ def sample(
     """
     if num_samples < 1:
         raise ConfigError(f"num_samples must be at least 1, not {num_samples}")
-    check_temperature(temperature)
-    if top_k is not None and top_k < 1:
-        raise ConfigError(f"top_k must be at least 1, not {top_k}")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ConfigError(f"top_p must be above 0 and at most 1, not {top_p}")
+    settings = {"do_sample": True, "temperature": temperature, "top_k": top_k, "top_p": top_p}
+    merge(SearchOptions, settings, "sample")  # raises
 
     def choose(log_probs: Float[Tensor, "B K V"]) -> Int[Tensor, "B K"]:
         return sample_token(top_k_top_p_filter(log_probs / temperature, top_k, top_p), generator)

@@ -90,7 +90,4 @@ def sort_rows(output: GenerationOutput, keys: Tensor, count: int) -> GenerationO
     """Return the `count` rows of each image with the largest keys `(B, K)`, largest first."""
     best = keys.argsort(dim=1, descending=True, stable=True)[:, :count]
     image = torch.arange(len(best), device=best.device).unsqueeze(1)
-    attention = None if output.attention is None else output.attention[image, best]
-    return GenerationOutput(
-        output.tokens[image, best], output.log_probs[image, best], output.scores[image, best], attention
-    )
+    return output.map(lambda rows: rows[image, best])
