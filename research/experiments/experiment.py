@@ -34,6 +34,7 @@ import learned_boxes  # noqa: F401, registers the model
 import torch
 from pydantic import Field, model_validator
 
+from legenda.cli.table import RowRun
 from legenda.config import Config, Count, NonNegativeInt, PositiveFloat, PositiveInt, merge
 from legenda.data.captions import ScenesData, TokenizedCaptions
 from legenda.data.registry import SplitSizes
@@ -41,7 +42,6 @@ from legenda.data.scenes import FEATURE_DIM, SceneCounts
 from legenda.data.scenes.language import references
 from legenda.data.scenes.scene import make_scene
 from legenda.errors import ConfigError, did_you_mean
-from legenda.evaluation.evaluate import RowRun
 from legenda.io import read_text, write_text
 from legenda.models.registry import build_model
 from legenda.papers import get_recipe
@@ -376,7 +376,7 @@ def experiment_runs(experiment: Experiment, out: Path, seeds: Iterable[int]) -> 
         for condition in experiment.conditions.values():
             recipe = condition_recipe(condition)
             folder = out / f"{condition.recipe}-{digest_of(recipe)[:8]}" / f"seed{seed}"
-            run = RowRun(condition.key, recipe.name, recipe.task, (folder,), {"test": ""}, BEAM_SIZE, "fast")
+            run = RowRun(condition.key, recipe, (folder,), {"test": ""}, BEAM_SIZE, "fast")
             yield ConditionRun(condition, seed, with_seed(recipe, seed, out), count_steps(recipe), run)
 
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean, stdev
@@ -34,7 +34,6 @@ from measures import SECONDS, collect
 from page import RESULTS, differences, write_pages
 
 from legenda.cli.main import main as legenda
-from legenda.cli.table import remaining_commands
 from legenda.data.scenes import SceneCounts
 from legenda.errors import ConfigError, LegendaError
 from legenda.io import read_json, write_json
@@ -163,7 +162,7 @@ def run_condition(run: ConditionRun) -> None:
             path = run.folder / SECONDS
             seconds: dict[str, Any] = read_json(path) if path.exists() else {}
             resumed = run.folder.exists() and not path.exists()
-            if commands := remaining_commands(run.run, run.train_command()):
+            if commands := replace(run.run, train=tuple(run.train_command())).commands():
                 draw_data(run.recipe.data)
             for command in commands:
                 started = time.process_time()

@@ -11,7 +11,6 @@ from legenda.compute import SearchOptions
 from legenda.data.captions import ScenesData
 from legenda.errors import LegendaError
 from legenda.evaluation.evaluate import (
-    RowRun,
     caption_settings,
     evaluate_captions,
     evaluation_path,
@@ -57,7 +56,8 @@ def test_a_copied_run_keeps_its_scores_and_other_weights_have_none(make_run, tmp
     os.utime(copy / "evaluation_test_stage1.json", (1, 1))  # copies have times in any order
 
     def row(folder: Path) -> RowRun:
-        return RowRun("row", "a test", "captioning", (folder,), {"test": ""}, 1, "fast", stage=1)
+        recipe = get_recipe("scenes.transformer").replace(name="a test")
+        return RowRun("row", recipe, (folder,), {"test": ""}, 1, "fast", stage=1)
 
     assert row(copy).scores()
     assert row(run).scores() == row(copy).scores()

@@ -13,20 +13,32 @@ import tyro
 
 from legenda.cli._parallel import run_parallel
 from legenda.cli.options import parse
+from legenda.compute import SearchOptions
 from legenda.config import Config, Count, PositiveInt
 from legenda.errors import ConfigError, LegendaError, did_you_mean
-from legenda.evaluation.evaluate import RowRun, init_table_dir
+from legenda.evaluation.evaluate import (
+    SUBMISSION_WEIGHTS,
+    ScoreDict,
+    caption_settings,
+    evaluation_path,
+    read_scores,
+)
 from legenda.evaluation.runs import describe_data
-from legenda.io import write_text
+from legenda.io import read_json, write_json, write_text
+from legenda.models.checkpoint import build_on_meta, read_checksum
 from legenda.papers import PaperRow, PaperTable, all_tables, get_recipe, get_table, shared_recipe
 from legenda.recipes import Recipe, changes_first, parse_changes, stage_names
 from legenda.registry import plugin_options
 from legenda.report.tables import markdown, score_table, terminal_table, write_score_page
-from legenda.run_folder import CONFIG, STAGE_WEIGHTS, read_config
+from legenda.run_folder import CONFIG, STAGE_WEIGHTS, read_config, weights_path
 from legenda.tasks.base import TASKS
 from legenda.terminal import create_console, progress_bar
+from legenda.training import is_finished
 from legenda.training.launch import estimate_seconds
 
+PARAMETERS = "parameters (M)"
+"""The column of tables with the millions of trainable parameters; values are hundredths, as scores are."""
+SETTINGS = "table.json"
 CONSOLE_WIDTH = 160
 """Columns of the printed table where the output is not a terminal."""
 
@@ -79,44 +91,95 @@ class TableOptions(Config):
 
 
 @dataclass(frozen=True)
-class Job:
-    """The run of a row, or the ensemble of several, with the recipe and the arguments of `legenda train`.
+class RowRun:
+    """The run of one row and seed, or the runs of an ensemble, and how they are trained and evaluated.
 
-    is_evaluated: whether the run has scores of its own; members of ensembles need none. test_features: of test2014,
-    for COCO's server.
+    key: of the row in its table. folders: of the runs; several form an ensemble, whose evaluation is in the first.
+    splits: those that are evaluated, each with the suffix that its scores get, such as " on testA". stage: 1 where the
+    model is that of the first stage of longer runs. submission: the folder of the files that a server scores, or None;
+    test_features: of test2014, for them. train: the command `legenda train` of a single run. is_scored: whether the run
+    has scores of its own; members of ensembles need none.
     """
 
-    run: RowRun
+    key: str
     recipe: Recipe
-    arguments: tuple[str, ...]
-    is_evaluated: bool = True
+    folders: tuple[Path, ...]
+    splits: Mapping[str, str]
+    beam_size: int
+    metrics: str
+    stage: int | None = None
+    submission: Path | None = None
     test_features: Path | None = None
+    train: tuple[str, ...] = ()
+    is_scored: bool = True
+
+    @property
+    def name(self) -> str:
+        """The folder of the run in that of the tables; of an ensemble, with its number of runs."""
+        folder, members = self.folders[0], len(self.folders)
+        return f"{folder.parent.name}/{folder.name if members == 1 else f'ensemble{members}'}"
+
+    def uses(self, name: str) -> bool:
+        """Return whether a name is its own, or that of one of its runs."""
+        return name in (self.name, *(f"{folder.parent.name}/{folder.name}" for folder in self.folders))
+
+    def is_trained(self) -> bool:
+        """Return whether all trainings, or their first stages where those are needed, are finished."""
+        if self.stage is not None:
+            return all(weights_path(folder, self.stage).exists() for folder in self.folders)
+        return all(is_finished(folder, self.recipe.name) for folder in self.folders)
+
+    def is_evaluated(self) -> bool:
+        """Return whether the scores, or the files for the server, exist and are of these weights."""
+        if self.submission is None:
+            return self.scores() is not None
+        files = list(self.submission.glob("*_results.json"))
+        path = self.submission / SUBMISSION_WEIGHTS
+        is_complete = len(files) == (2 if self.recipe.task == "captioning" else 1) and path.exists()
+        return is_complete and read_json(path, "delete it to evaluate again") == self._weights()
+
+    def scores(self) -> ScoreDict | None:
+        """Return the scores in 0..1; None unless all runs are trained, and evaluated as they are now."""
+        if not self.is_trained():
+            return None
+        scores: ScoreDict = {}
+        for split, suffix in self.splits.items():
+            path = evaluation_path(self.folders[0], split, ensemble=len(self.folders) > 1, stage=self.stage)
+            values = read_scores(path, self._settings(split)) if path.exists() else None
+            if values is None:
+                return None
+            scale = 1 if self.recipe.task == "captioning" else 100  # other tasks write percentages
+            scores |= {name + suffix: None if value is None else value / scale for name, value in values.items()}
+        model = read_config(self.folders[0], "delete the folder to train the row again")["model"]
+        built = build_on_meta(model["name"], model["options"])
+        return scores | ({} if built is None else {PARAMETERS: built.parameter_count / 1e8})
+
+    def _weights(self) -> list[str]:
+        return [read_checksum(weights_path(folder, self.stage)) for folder in self.folders]
+
+    def _settings(self, split: str) -> dict[str, Any]:
+        if self.recipe.task != "captioning":
+            return {"task": self.recipe.task, "split": split, "beam_size": self.beam_size, "weights": self._weights()}
+        config = read_config(self.folders[0], "delete the folder to train the row again")
+        settings = caption_settings(config, split, SearchOptions(beam_size=self.beam_size), self.metrics)
+        return {**settings, "weights": self._weights()}
 
     def commands(self) -> list[list[str]]:
-        """Return the commands that remain."""
-        train = ["train", self.run.recipe, *self.arguments, "--out", str(self.run.folders[0])]
-        server = () if self.test_features is None else ("--test-features", str(self.test_features))
-        return remaining_commands(self.run, train, server, is_evaluated=self.is_evaluated)
-
-
-def remaining_commands(
-    run: RowRun, train: Sequence[str], server: Sequence[str] = (), *, is_evaluated: bool = True
-) -> list[list[str]]:
-    """Return the command `train` unless the training is finished, and the evaluation of each split without scores.
-
-    server: options of evaluations that write files for a server.
-    """
-    rest = ["--beam-size", str(run.beam_size)]
-    if run.stage is not None:
-        rest += ["--stage", str(run.stage)]
-    if run.submission is not None:
-        rest += ["--submission-dir", str(run.submission), "--algorithm", run.key, *server]
-    elif run.task == "captioning":
-        rest += ["--metrics", run.metrics]
-    rest += plugin_options()
-    evaluate = [["evaluate", *map(str, run.folders), "--split", split, *rest] for split in run.splits]
-    needs_evaluation = is_evaluated and not run.is_evaluated()
-    return [*([] if run.is_trained() else [[*train, *plugin_options()]]), *(evaluate if needs_evaluation else [])]
+        """Return the training unless it is finished, and the evaluation of each split without scores."""
+        plugins = plugin_options()
+        commands = [] if self.is_trained() else [[*self.train, *plugins]]
+        if not self.is_scored or self.is_evaluated():
+            return commands
+        rest = ["--beam-size", str(self.beam_size)]
+        if self.stage is not None:
+            rest += ["--stage", str(self.stage)]
+        if self.submission is not None:
+            rest += ["--submission-dir", str(self.submission), "--algorithm", self.key]
+            rest += [] if self.test_features is None else ["--test-features", str(self.test_features)]
+        elif self.recipe.task == "captioning":
+            rest += ["--metrics", self.metrics]
+        evaluate = ["evaluate", *map(str, self.folders)]
+        return [*commands, *([*evaluate, "--split", split, *rest, *plugins] for split in self.splits)]
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -128,25 +191,37 @@ def run(arguments: Sequence[str]) -> None:
         return
     table = get_table(options.arguments[0])
     out = options.out or Path("runs") / ("scenes.tables" if options.scenes else "tables")
-    jobs, ensembles = make_jobs(table, options, out)
+    runs, ensembles = make_runs(table, options, out)
     environments = process_environments(options.processes)
     if options.estimate == "only":
-        return _print_estimate(jobs, len(environments))
-    init_table_dir(out, {"scenes": options.scenes, "options": list(options.changes)})
-    if options.estimate == "first" and not all(job.run.is_trained() for job in jobs):
+        return _print_estimate(runs, len(environments))
+    check_table_dir(out, {"scenes": options.scenes, "options": list(options.changes)})
+    if options.estimate == "first" and not all(run.is_trained() for run in runs):
         print_estimate_of(arguments)
     failed: dict[str, str] = {}
-    for group in (jobs, ensembles):
+    for group in (runs, ensembles):
         work: dict[str, list[list[str]]] = {}
-        for job in group:
-            commands = job.commands()
-            if len(commands) > len(work.get(job.run.name, [])) and not any(map(job.run.uses, failed)):
-                work[job.run.name] = commands
+        for row in group:
+            commands = row.commands()
+            if len(commands) > len(work.get(row.name, [])) and not any(map(row.uses, failed)):
+                work[row.name] = commands
         failed |= run_parallel(work, environments) if work else {}
-    _write_table(table, options, out, [job.run for job in (*jobs, *ensembles) if job.is_evaluated], failed)
+    _write_table(table, options, out, [run for run in (*runs, *ensembles) if run.is_scored], failed)
     if failed:
         reasons = "; ".join(f"{name} ({reason})" for name, reason in failed.items())
-        raise LegendaError(f"{len(failed)} of {len(jobs)} trainings failed: {reasons}; remove the cause and call again")
+        raise LegendaError(f"{len(failed)} of {len(runs)} trainings failed: {reasons}; remove the cause and call again")
+
+
+def check_table_dir(folder: Path, settings: Mapping[str, object]) -> None:
+    """Create the folder of tables, or check that it holds tables with these settings, or runs, RECIPE/seed0, alone."""
+    path = folder / SETTINGS
+    if path.exists():
+        if read_json(path, "delete the folder to start again") != settings:
+            raise ConfigError(f"{folder} holds tables with other settings; name another folder with --out")
+    elif folder.exists() and not (folder.is_dir() and all((run / "seed0").is_dir() for run in folder.iterdir())):
+        raise ConfigError(f"{folder} is not empty and holds no tables; name another folder with --out")
+    else:
+        write_json(path, settings)
 
 
 def _list_tables() -> None:
@@ -157,8 +232,8 @@ def _list_tables() -> None:
     print("\nlegenda table NAME trains the rows of a table; with --scenes, small models on the embedded scenes.")
 
 
-def make_jobs(table: PaperTable, options: TableOptions, out: Path) -> tuple[list[Job], list[Job]]:
-    """Return the jobs of single runs, one for each row and seed and for each member, and those of the ensembles.
+def make_runs(table: PaperTable, options: TableOptions, out: Path) -> tuple[list[RowRun], list[RowRun]]:
+    """Return the single runs, one for each row and seed and for each member, and the ensembles.
 
     Raise LegendaError for an unknown row, a wrong change or missing data.
     """
@@ -167,32 +242,47 @@ def make_jobs(table: PaperTable, options: TableOptions, out: Path) -> tuple[list
     for key in options.rows:
         if key not in rows:
             raise ConfigError(f"{table.name} has no row {key!r}; {did_you_mean(key, rows)}")
-    jobs, ensembles = [], []
+    runs, ensembles = [], []
     splits = {name: f" on {name}" for _, _, name in (metric.partition(" on ") for metric in table.metrics) if name}
     for key, row in rows.items():
         if options.rows and key not in options.rows:
             continue
         name, stages = shared_recipe(str(row.recipe), table.stages, "scenes." if options.scenes else "")
         recipe = check_recipe(name, key, options.changes).select_stages(stages)
-        if of_server and recipe.task == "captioning" and options.estimate != "only":
-            _check_test_features(table, options.test_features)
+        features = options.test_features
+        if (
+            of_server
+            and recipe.task == "captioning"
+            and options.estimate != "only"
+            and not (features is not None and features.exists())
+        ):
+            missing = "" if features is None else f", but {features} does not exist"
+            raise ConfigError(
+                f"COCO's server scores {table.name}{missing}; name features of test2014 with --test-features"
+            )
         several = options.seeds > 1 or row.members > 1
         folders, stage = _folders(row, table, options, out)
-        submission = out / table.name / key if of_server else None
-        split = splits or {table.split or options.split: ""}
-        metrics = "fast" if options.scenes else "auto"
-        single = RowRun(key, name, recipe.task, (), split, options.beam_size, metrics, stage, submission)
         for folder in folders:
             _check_data(folder, recipe)
-        for seed in range(max(options.seeds, row.members)):
+        single = RowRun(
+            key,
+            recipe,
+            (),
+            splits or {table.split or options.split: ""},
+            options.beam_size,
+            "fast" if options.scenes else "auto",
+            stage,
+            out / table.name / key if of_server else None,
+            features,
+        )
+        for seed, folder in enumerate(folders):
             seeds = tuple(f"{stage}.seed={seed}" for stage in stage_names(recipe) if several)
             given = (*options.changes, *seeds, *(("--stages", "first") if stages == "first" else ()))
-            one = replace(single, folders=(folders[seed],))
-            jobs.append(Job(one, recipe, given, row.members == 1, options.test_features))
+            train = ("train", name, *given, "--out", str(folder))
+            runs.append(replace(single, folders=(folder,), train=train, is_scored=row.members == 1))
         if row.members > 1:  # the last member comes first, so that ensembles of other sizes have other files
-            members = replace(single, folders=tuple(reversed(folders[: row.members])))
-            ensembles.append(Job(members, recipe, (), test_features=options.test_features))
-    return jobs, ensembles
+            ensembles.append(replace(single, folders=tuple(reversed(folders[: row.members]))))
+    return runs, ensembles
 
 
 def check_recipe(name: str, key: str, changes: Sequence[str]) -> Recipe:
@@ -216,12 +306,6 @@ def _check_data(folder: Path, recipe: Recipe) -> None:
         stored, own = read_config(folder, "delete the folder to train the row again").get("data"), recipe.data
         if stored != describe_data(own, folder):
             raise ConfigError(f"{folder} holds a run on other data than {own!r}; name another folder with --out")
-
-
-def _check_test_features(table: PaperTable, path: Path | None) -> None:
-    if path is None or not path.exists():
-        missing = "" if path is None else f", but {path} does not exist"
-        raise ConfigError(f"COCO's server scores {table.name}{missing}; name features of test2014 with --test-features")
 
 
 def _folders(row: PaperRow, table: PaperTable, options: TableOptions, out: Path) -> tuple[list[Path], int | None]:
@@ -256,12 +340,12 @@ def print_estimate_of(arguments: Sequence[str]) -> None:
     subprocess.Popen([sys.executable, "-m", "legenda.cli._parallel", *call], stdin=subprocess.PIPE).wait()
 
 
-def _print_estimate(jobs: Sequence[Job], processes: int) -> None:
+def _print_estimate(runs: Sequence[RowRun], processes: int) -> None:
     """Measure a few steps of each recipe whose runs remain, and print the hours of its runs and of all."""
-    groups: dict[tuple[str, str], list[Job]] = {}
-    for job in {job.run.name: job for job in jobs}.values():
-        if not job.run.is_trained():
-            groups.setdefault((job.run.recipe, str(job.run.folders[0].parent)), []).append(job)
+    groups: dict[tuple[str, str], list[RowRun]] = {}
+    for run in {run.name: run for run in runs}.values():
+        if not run.is_trained():
+            groups.setdefault((run.recipe.name, str(run.folders[0].parent)), []).append(run)
     opened: dict[str, Any] = {}
     total = 0.0
     for (name, _), group in groups.items():

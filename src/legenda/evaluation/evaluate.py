@@ -30,21 +30,18 @@ from legenda.extractors.base import describe_unfamiliar, find_unfamiliar
 from legenda.extras.vqa import write_vqa_results
 from legenda.io import read_json, write_json, write_text
 from legenda.metrics import evaluate
-from legenda.models.checkpoint import build_on_meta, is_run_folder, read_checksum
+from legenda.models.checkpoint import is_run_folder
 from legenda.recipes import Data
 from legenda.regions import Regions
-from legenda.run_folder import evaluation_file, read_config, weights_path
+from legenda.run_folder import evaluation_file
 from legenda.tasks.base import predict_split
 from legenda.tasks.captioning import collapse_repeats as collapse
 from legenda.tasks.captioning import generate_captions, score_captions
 from legenda.terminal import ProgressBar, no_progress_bar
-from legenda.training import is_finished
 
 if TYPE_CHECKING:
     from legenda.cli.evaluate import EvaluateOptions
 
-PARAMETERS = "parameters (M)"
-"""The column of tables with the millions of trainable parameters; values are hundredths, as scores are."""
 ScoreDict = dict[str, float | None]
 """Scores by metric, 1 is 100 %; None where a metric has no value."""
 
@@ -121,94 +118,8 @@ def write_evaluation(
     return scores
 
 
-SETTINGS = "table.json"
 SUBMISSION_WEIGHTS = "weights.json"
 """The checksums of the weights beside the files for a server."""
-
-
-@dataclass(frozen=True)
-class RowRun:
-    """The run of one row and seed, or the runs of an ensemble, and how they are evaluated.
-
-    key: of the row in its table. folders: of the runs; several form an ensemble, whose evaluation is in the first.
-    splits: those that are evaluated, each with the suffix that its scores get, such as " on testA". stage: 1 where the
-    model is that of the first stage of longer runs. submission: the folder of the files that a server scores, or None.
-    """
-
-    key: str
-    recipe: str
-    task: str
-    folders: tuple[Path, ...]
-    splits: Mapping[str, str]
-    beam_size: int
-    metrics: str
-    stage: int | None = None
-    submission: Path | None = None
-
-    @property
-    def name(self) -> str:
-        """The folder of the run in that of the tables; of an ensemble, with its number of runs."""
-        folder, members = self.folders[0], len(self.folders)
-        return f"{folder.parent.name}/{folder.name if members == 1 else f'ensemble{members}'}"
-
-    def uses(self, name: str) -> bool:
-        """Return whether a name is its own, or that of one of its runs."""
-        return name in (self.name, *(f"{folder.parent.name}/{folder.name}" for folder in self.folders))
-
-    def is_trained(self) -> bool:
-        """Return whether all trainings, or their first stages where those are needed, are finished."""
-        if self.stage is not None:
-            return all(weights_path(folder, self.stage).exists() for folder in self.folders)
-        return all(is_finished(folder, self.recipe) for folder in self.folders)
-
-    def is_evaluated(self) -> bool:
-        """Return whether the scores, or the files for the server, exist and are of these weights."""
-        if self.submission is None:
-            return self.scores() is not None
-        files = list(self.submission.glob("*_results.json"))
-        path = self.submission / SUBMISSION_WEIGHTS
-        is_complete = len(files) == (2 if self.task == "captioning" else 1) and path.exists()
-        return is_complete and read_json(path, "delete it to evaluate again") == self._weights()
-
-    def scores(self) -> ScoreDict | None:
-        """Return the scores in 0..1; None unless all runs are trained, and evaluated as they are now."""
-        if not self.is_trained():
-            return None
-        scores: ScoreDict = {}
-        for split, suffix in self.splits.items():
-            path = evaluation_path(self.folders[0], split, ensemble=len(self.folders) > 1, stage=self.stage)
-            values = read_scores(path, self._settings(split)) if path.exists() else None
-            if values is None:
-                return None
-            scale = 1 if self.task == "captioning" else 100  # other tasks write percentages
-            scores |= {name + suffix: None if value is None else value / scale for name, value in values.items()}
-        model = read_config(self.folders[0], "delete the folder to train the row again")["model"]
-        built = build_on_meta(model["name"], model["options"])
-        return scores | ({} if built is None else {PARAMETERS: built.parameter_count / 1e8})
-
-    def _weights(self) -> list[str]:
-        return [read_checksum(weights_path(folder, self.stage)) for folder in self.folders]
-
-    def _settings(self, split: str) -> dict[str, Any]:
-        if self.task != "captioning":
-            return {"task": self.task, "split": split, "beam_size": self.beam_size, "weights": self._weights()}
-        config = read_config(self.folders[0], "delete the folder to train the row again")
-        settings = caption_settings(config, split, SearchOptions(beam_size=self.beam_size), self.metrics)
-        return {**settings, "weights": self._weights()}
-
-
-def init_table_dir(folder: Path, settings: Mapping[str, object]) -> None:
-    """Create the folder of tables, or check that it holds tables with these settings, or runs, RECIPE/seed0, alone."""
-    path = folder / SETTINGS
-    if path.exists():
-        if read_json(path, "delete the folder to start again") != settings:
-            raise ConfigError(f"{folder} holds tables with other settings; name another folder with --out")
-    elif folder.exists() and not (folder.is_dir() and all((run / "seed0").is_dir() for run in folder.iterdir())):
-        raise ConfigError(f"{folder} is not empty and holds no tables; name another folder with --out")
-    else:
-        write_json(path, settings)
-
-
 IMAGE_COUNTS = {"val2014": 40_504, "test2014": 40_775}
 """The number of images of each part of COCO; the server takes captions of all of them or none."""
 
