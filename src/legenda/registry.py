@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from importlib import import_module, metadata
-from importlib.machinery import SourceFileLoader
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib import metadata
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
+from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
@@ -72,7 +73,7 @@ class Registry(Generic[T]):
             hint = did_you_mean(name, [*self._own, *self._added])
             raise ConfigError(f"there is no {self.kind} {name!r}; {hint}{PLUGIN_HINT}")
         part = self._own[name] if name in self._own else self._added[name][0]
-        return _resolve(part) if isinstance(part, str) else part
+        return resolve_name(part) if isinstance(part, str) else part
 
     @property
     def registered(self) -> tuple[str, ...]:
@@ -116,11 +117,6 @@ class Registry(Generic[T]):
     def __iter__(self) -> Iterator[str]:
         load_entry_points()
         return iter((*self._own, *self._added))
-
-
-def _resolve(reference: str) -> Any:
-    module, _, attribute = reference.partition(":")
-    return getattr(import_module(module), attribute)
 
 
 def load_plugin(path: str | Path) -> ModuleType:
@@ -182,9 +178,7 @@ def run_source(path: Path, source: bytes, name: str) -> ModuleType:
 
     Raise ConfigError when it fails.
     """
-    spec = spec_from_file_location(name, path, loader=SourceFileLoader(name, str(path)))
-    assert spec is not None
-    module = module_from_spec(spec)
+    module = module_from_spec(ModuleSpec(name, SourceFileLoader(name, str(path)), origin=str(path)))
     sys.modules[name] = module  # dataclasses, type hints, pickle and inspect look their module up
     try:
         exec(compile(source, path, "exec"), module.__dict__)

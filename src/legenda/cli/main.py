@@ -87,7 +87,6 @@ _NO_MEMORY = re.compile("out of memory|allocate memory|size calculation overflow
 
 def exit_code(command: str, error: BaseException) -> int:
     """Print one sentence about an error and return the exit code; raise any error that is not the caller's mistake."""
-    command = escape_controls(command)
     if isinstance(error, BrokenPipeError):
         sys.stderr.close()  # the reader of the output has closed it, which is no error
         return 0
@@ -95,28 +94,30 @@ def exit_code(command: str, error: BaseException) -> int:
         signum = getattr(error, "signum", None)
         print("stopped" if signum is None else error, file=sys.stderr)
         return 128 + (signum or signal.SIGINT)
-    if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
-        name = escape_controls(error.filename or "a file")
-        print(
-            f"legenda {command}: {name} could not be written ({error.strerror}); free some space and call it again",
-            file=sys.stderr,
-        )
-        return 2
-    if isinstance(error, FileNotFoundError) and "temporary directory" in str(error):
-        print(f"legenda {command}: {error.strerror}; free some space, or set TMPDIR to another folder", file=sys.stderr)
-        return 2
-    if isinstance(error, OSError) and error.errno in _PATH_ERRORS and error.filename is not None:
-        name = shorten(escape_controls(error.filename))
-        print(f"legenda {command}: {name} cannot be opened ({error.strerror}); name another file", file=sys.stderr)
-        return 2
+    sentence = _describe(error)
+    if sentence is None:
+        raise error
+    print(f"legenda {escape_controls(command)}: {shorten(sentence)}", file=sys.stderr)
+    return 2
+
+
+def _describe(error: BaseException) -> str | None:
+    """Return one sentence about a mistake of the caller or a limit of the machine; None for any other error."""
     if isinstance(error, LegendaError):
-        print(f"legenda {command}: {shorten(str(error))}", file=sys.stderr)
-        return 2
+        return str(error)
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
         remedy = "choose smaller sizes, such as those of batches and beams, or a machine with more memory"
-        print(f"legenda {command}: there is not enough memory; {remedy}", file=sys.stderr)
-        return 2
-    raise error
+        return f"there is not enough memory; {remedy}"
+    if not isinstance(error, OSError):
+        return None
+    name = escape_controls(error.filename or "a file")
+    if error.errno in _DISK_ERRORS:
+        return f"{name} could not be written ({error.strerror}); free some space and call it again"
+    if "temporary directory" in str(error):
+        return f"{error.strerror}; free some space, or set TMPDIR to another folder"
+    if error.errno in _PATH_ERRORS and error.filename is not None:
+        return f"{shorten(name)} cannot be opened ({error.strerror}); name another file"
+    return None
 
 
 class _StderrHandler(logging.StreamHandler[TextIO]):

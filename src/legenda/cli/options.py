@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import redirect_stdout
-from dataclasses import is_dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import tyro
-from pydantic import BaseModel
 
 from legenda.compute import ComputeOptions
-from legenda.errors import OF_TRANSFORMERS, ConfigError
+from legenda.config import map_paths
+from legenda.errors import OF_TRANSFORMERS, ConfigError, LegendaError
 from legenda.io import check_output
 from legenda.run_folder import CONFIG, RUN_FILES, evaluation_file
 from legenda.terminal import unguarded
@@ -48,22 +47,16 @@ def check_out(options: Any, command: str) -> None:
     """
     out = getattr(options, "out", None)
     if isinstance(out, Path) and out.is_file() and out.suffix != ".html":  # which no command reads
-        check_output(out, (file for name, path in _named(options) for file in _files(name, path, command)))
-
-
-def _named(options: Any) -> Iterator[tuple[str, Path]]:
-    """Yield the paths in the fields of options other than `out`, also in tuples and dataclasses, with the fields."""
-    for name, value in vars(options).items():
-        for part in value if isinstance(value, tuple) else (value,):
-            if isinstance(part, BaseModel) or is_dataclass(part):
-                yield from _named(part)
-            elif isinstance(part, str | Path) and name != "out":
-                yield name, Path(part)
+        values = [(name, value) for name, value in vars(options).items() if name != "out"]
+        paths = [(name, path) for name, value in values for path in (value if isinstance(value, tuple) else (value,))]
+        read = ((name, Path(path)) for name, path in paths if isinstance(path, str | Path))
+        check_output(out, (file for name, path in read for file in _files(name, path, command)))
 
 
 def _files(name: str, path: Path, command: str) -> Iterator[Path]:
     """Yield the files that a command reads from a path in the option `name`, or in the part "data" of a run."""
     from legenda.data.features.readers import split_kind
+    from legenda.evaluation.runs import data_settings
     from legenda.extractors.images import is_image_name
     from legenda.run_folder import read_config
 
@@ -74,14 +67,9 @@ def _files(name: str, path: Path, command: str) -> Iterator[Path]:
     else:
         patterns = (*RUN_FILES, *(() if command == "evaluate" else [evaluation_file("*")]))
         yield from (file for pattern in patterns for file in path.glob(pattern.replace("{}", "*")))
-        for text in _texts(read_config(path).get("data", {})):
-            yield from _files("data", path / text, command)
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Yield the texts in a part of a configuration."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping | list):
-        for part in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts(part)
+        paths: list[Path] = []
+        if "data" in (config := read_config(path)):
+            with suppress(LegendaError):  # the command itself names what is wrong with them
+                map_paths(data_settings(config, path), lambda file: paths.append(file) or file)
+        for file in paths:
+            yield from _files("data", file, command)

@@ -247,9 +247,9 @@ def load_bottom_up_extractor(weights: str, *, compute: ComputeOptions) -> Extrac
 
     if not weights:
         raise ConfigError("bottom-up needs its weights; name the file, as in bottom-up:weights.pth")
-    detector, digest = load_bottom_up(Path(weights), compute.resolve())
-    extract = partial(extract_regions, detector)
-    return Extractor(f"bottom-up@{digest}", extract, with_num_regions=lambda count: partial(extract, num_regions=count))
+    extract = partial(extract_regions, load_bottom_up(Path(weights), compute.resolve()))
+    name = f"bottom-up@{_digest([Path(weights)])}"
+    return Extractor(name, extract, with_num_regions=lambda count: partial(extract, num_regions=count))
 
 
 def load_torchvision_extractor(model: str, *, compute: ComputeOptions, allow_download: bool = True) -> Extractor:

@@ -8,7 +8,6 @@ in Caffe: a box from 3 to 3 is one pixel wide.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -29,8 +28,8 @@ from legenda.extractors.detection import (
     load_weights,
     map_groups,
     resize_scale,
+    resized_size,
 )
-from legenda.io import verified
 from legenda.models.checkpoint import read_tensors
 
 MEAN = (102.9801, 115.9465, 122.7717)
@@ -237,21 +236,15 @@ def suppressed(boxes: Tensor, probs: Tensor) -> Tensor:
     return removed.T
 
 
-def load_bottom_up(weights: Path, device: torch.device) -> tuple[BottomUp, str]:
-    """Return the detector with the public weights, and the first 8 hex digits of their SHA-256 digest.
+def load_bottom_up(weights: Path, device: torch.device) -> BottomUp:
+    """Return the detector with the public weights.
 
     Raises CheckpointError or DataError, naming the file, when it is missing or holds other weights.
     """
-    digest = verified(lambda: _sha256(weights), weights, HINT)[:8]
     with torch.device("meta"):
         model = BottomUp()
     load_weights(model, read_tensors(weights, HINT), weights, HINT)
-    return model.eval().to(device), digest
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return model.eval().to(device)
 
 
 @torch.inference_mode()
@@ -271,15 +264,10 @@ def extract_regions(model: BottomUp, images: list[Image.Image], num_regions: int
             (features.float().cpu().numpy(), (boxes / frame).clamp(0, 1).cpu().numpy()) for features, boxes in found
         ]
 
-    return map_groups(extract_batch, images, _resized_size)
-
-
-def _resized_size(image: Image.Image) -> tuple[int, int]:
-    scale = resize_scale(image.size)
-    return max(1, round(scale * image.height)), max(1, round(scale * image.width))
+    return map_groups(extract_batch, images, resized_size)
 
 
 def _resize(image: Image.Image) -> Tensor:
     """Return the pixels of an image (1, 3, H, W), BGR minus MEAN."""
     pixels = torch.from_numpy(np.asarray(image, np.float32)[:, :, ::-1] - np.array(MEAN, np.float32))
-    return F.interpolate(pixels.permute(2, 0, 1).unsqueeze(0), _resized_size(image), mode="bilinear")
+    return F.interpolate(pixels.permute(2, 0, 1).unsqueeze(0), resized_size(image)[::-1], mode="bilinear")

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -34,6 +35,12 @@ def resize_scale(size: tuple[int, int]) -> float:
     short, long = sorted(size)
     scale = SHORT_SIDE / short
     return LONG_SIDE / long if round(scale * long) > LONG_SIDE else scale
+
+
+def resized_size(image: Image.Image) -> tuple[int, int]:
+    """Return the width and height to which an image is resized."""
+    scale = resize_scale(image.size)
+    return max(1, round(scale * image.width)), max(1, round(scale * image.height))
 
 
 def map_groups(function: Callable[[list[T]], list[Any]], items: Sequence[T], key: Callable[[T], Hashable]) -> list[Any]:

@@ -27,7 +27,7 @@ from legenda.extractors.detection import (
     load_published,
     load_weights,
     map_groups,
-    resize_scale,
+    resized_size,
     select_regions,
 )
 from legenda.io import verified
@@ -63,11 +63,8 @@ def load_torchvision(name: str, weights: Path | None, device: torch.device, allo
         model = build(weights=None, weights_backbone=None)
         verified(lambda: model.load_state_dict(state) and None, weights, hint)
     model = model.eval().to(device)
-    return Extractor(name, partial(extract_regions, model), with_num_regions=partial(_with_num_regions, model))
-
-
-def _with_num_regions(model: Any, num_regions: int) -> Extract:
-    return partial(extract_regions, model, num_regions=num_regions)
+    extract = partial(extract_regions, model)
+    return Extractor(name, extract, with_num_regions=lambda count: partial(extract, num_regions=count))
 
 
 def extract_regions(model: Any, images: list[Image.Image], num_regions: int | None = None) -> list[ImageRegions]:
@@ -154,13 +151,13 @@ def rename_detectron(state: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
 
 def extract_grids(model: resnet.ResNet, images: list[Image.Image]) -> list[ImageRegions]:
     """Return features (49, D) of the cells of each RGB image, row by row, and their boxes; one size is a batch."""
-    return map_groups(partial(_extract_grid, model), images, _resized_size)
+    return map_groups(partial(_extract_grid, model), images, resized_size)
 
 
 @torch.inference_mode()
 def _extract_grid(model: resnet.ResNet, images: list[Image.Image]) -> list[ImageRegions]:
     parameter = next(model.parameters())
-    width, height = _resized_size(images[0])
+    width, height = resized_size(images[0])
     resized = [np.asarray(image.resize((width, height), Image.Resampling.BILINEAR)) for image in images]
     pixels = torch.from_numpy(np.stack(resized)).permute(0, 3, 1, 2).to(parameter) / 255
     mean, std = (pixels.new_tensor(values).reshape(3, 1, 1) for values in (_MEAN, _STD))
@@ -169,8 +166,3 @@ def _extract_grid(model: resnet.ResNet, images: list[Image.Image]) -> list[Image
     cells = F.adaptive_avg_pool2d(maps.float(), SIDE).flatten(2).transpose(1, 2).cpu().numpy()
     boxes = grid_boxes(SIDE, SIDE)
     return [(features, boxes) for features in cells]
-
-
-def _resized_size(image: Image.Image) -> tuple[int, int]:
-    scale = resize_scale(image.size)
-    return max(1, round(scale * image.width)), max(1, round(scale * image.height))

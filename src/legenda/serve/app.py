@@ -23,6 +23,7 @@ from legenda.compute import SearchOptions
 from legenda.errors import ConfigError, LegendaError, did_you_mean
 from legenda.extractors.base import describe_unfamiliar, find_unfamiliar
 from legenda.extractors.images import UPLOAD_FORMATS
+from legenda.extractors.photo.things import Thing
 from legenda.pipeline import GeneratedCaption
 from legenda.report.overlay import draw_caption_attention
 from legenda.report.page import render_html
@@ -63,13 +64,8 @@ class Settings(BaseModel):
         model = self.model or next(iter(models))
         if model not in models:
             raise ConfigError(f"there is no model {model!r}; {did_you_mean(model, list(models))}")
-        given = {
-            "beam_size": self.beam_size,
-            "max_length": self.max_length,
-            "temperature": self.temperature or None,
-            "seed": self.seed,
-        }
-        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        changes = self.model_dump(include={"beam_size", "max_length", "seed"}, exclude_none=True)
+        changes |= {"temperature": self.temperature} if self.temperature else {}
         if self.temperature is not None and (self.temperature > 0) != search.do_sample:
             search = SearchOptions(  # the others are either of sampling or of beam search
                 do_sample=self.temperature > 0,
@@ -131,21 +127,13 @@ class Caption(BaseModel):
         )
 
 
-class SeenThing(BaseModel):
-    """A detected thing."""
-
-    label: str
-    score: float
-    box: tuple[float, float, float, float] = Field(description="x1 y1 x2 y2 in 0..1 of the image")
-
-
 class Captions(BaseModel):
     """The captions of an image by one model."""
 
     model: str
     boxes: list[list[float]] | None = Field(description="x1 y1 x2 y2 in 0..1 of the image; null without boxes")
     captions: list[Caption]
-    things: list[SeenThing] | None = Field(description="what the extractor photo sees, best first; null for others")
+    things: tuple[Thing, ...] | None = Field(description="what the extractor photo sees, best first; null for others")
     warning: str | None = Field(description="why the captions should not be relied on; null where nothing is known")
     seconds: float
 
@@ -241,12 +229,11 @@ class _Captioner:
         request, found = await self.generate(upload, settings)
         boxes = found.captions[0].boxes
         extractor = self.engine.models[request.model].extractor.name
-        things = found.captions[0].things
         return Captions(
             model=request.model,
             boxes=_round(boxes) if found.captions[0].has_boxes else None,
             captions=[Caption.create(caption, with_heads=heads) for caption in found.captions],
-            things=None if things is None else [SeenThing(**vars(thing)) for thing in things],
+            things=found.captions[0].things,
             warning=describe_unfamiliar(find_unfamiliar(extractor, [(_name_of(upload), boxes)])),
             seconds=round(time.monotonic() - start, 3),
         )
