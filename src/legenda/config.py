@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar, cast, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import ErrorDetails
 
 from legenda.errors import ConfigError, did_you_mean
 
@@ -113,17 +113,10 @@ def describe(error: ValidationError, kind: type[BaseModel], name: str) -> str:
     where = f"{owner}.{last}" if first["loc"] else name
     if name == "--":  # the options of a command
         where = f"--{'.'.join(map(str, first['loc']))}".replace("_", "-")
-    return f"{where} {_expected(first)}, not {_shown(first['input'])}" + (f" ({about})" if about else "")
-
-
-def _expected(error: ErrorDetails) -> str:
-    message = error["msg"]
-    return message.replace("Input should", "must", 1) if message.startswith("Input should") else f"is wrong: {message}"
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    value = repr(first["input"])
+    value = value if len(value) <= 80 else f"{value[:77]}..."
+    expected = re.sub("^(?!must)", "is wrong: ", first["msg"].replace("Input should", "must", 1))
+    return f"{where} {expected}, not {value}" + (f" ({about})" if about else "")
 
 
 def _fields(kind: Any, path: list[Any]) -> list[str]:

@@ -54,7 +54,8 @@ def export_captioner(
     """
     out, config = Path(out), resolve_config(model, None, max_length=max_length)
     length = config.max_length
-    _require_packages(format)
+    for module in ("onnx", "onnxruntime", "onnxscript") if format == "onnx" else ():
+        import_extra(module, "onnx")
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file; name a folder to write to")
     model.require_vocabulary()
@@ -220,10 +221,3 @@ def _difference(expected: NamedTensors, actual: NamedTensors) -> Tensor:
 
 def _next_state(outputs: NamedTensors) -> NamedTensors:
     return {name.removeprefix("next_"): value for name, value in outputs.items() if name.startswith("next_")}
-
-
-def _require_packages(format: Format) -> None:
-    if format != "onnx":
-        return
-    for module in ("onnx", "onnxruntime", "onnxscript"):
-        import_extra(module, "onnx")

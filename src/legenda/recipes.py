@@ -112,7 +112,8 @@ class Recipe(Config):
             if name == "model":
                 values |= self._override_model(change)
             elif name == "data":
-                values["data"] = self._override_data(change)
+                other = change.get("kind", self.data.kind) != self.data.kind
+                values["data"] = DATASETS.configure(change, "data") if other else merge(self.data, change, "data")
             else:
                 parts[name] = merge(parts[name], change, name)
         return self.replace(**values, stages=tuple(parts.values()))
@@ -135,11 +136,6 @@ class Recipe(Config):
             raise ConfigError(f"model.{derived[0]} follows from the data; leave it out")
         configure_sizeless(name, overrides)  # raises
         return {"model": name, "model_overrides": overrides}
-
-    def _override_data(self, change: Mapping[str, Any]) -> Any:
-        if change.get("kind", self.data.kind) != self.data.kind:
-            return DATASETS.configure(change, "data")
-        return merge(self.data, change, "data")
 
     def _suggest(self, name: str) -> str:
         """Return the end of a sentence that names the parts, or the part with a field of that name."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from legenda.cli.table import RowRun
 from legenda.compute import SearchOptions
 from legenda.data.captions import ScenesData
 from legenda.errors import LegendaError
@@ -19,6 +20,7 @@ from legenda.evaluation.evaluate import (
 )
 from legenda.evaluation.runs import load_captioner_run
 from legenda.models.checkpoint import save_weights
+from legenda.papers import get_recipe
 from legenda.run_folder import STAGE_WEIGHTS, WEIGHTS
 
 CONFIG = {"model": {"name": "ngsan", "generation_config": {"max_length": 20}}, "data": {"kind": "scenes", "test": 4}}

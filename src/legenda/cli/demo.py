@@ -71,7 +71,9 @@ def run(arguments: Sequence[str]) -> None:
     _train(folders)
 
     print(write_demo_report(folders, options.report, photographs), flush=True)
-    print(_next_command())
+    script = Path(sys.argv[0])
+    program = script if script.name == "legenda" else "python -m legenda"
+    print(f"\nto caption your own photographs: {program} caption photo.jpg")
 
 
 def _train(folders: Mapping[str, Path]) -> None:
@@ -84,13 +86,6 @@ def _train(folders: Mapping[str, Path]) -> None:
             jobs[name] = [["train", f"scenes.{name}", "--out", str(folder)]]
     for name, reason in run_parallel(jobs, [{"OMP_NUM_THREADS": "1"}] * len(folders)).items():
         raise LegendaError(f"training {name} failed ({reason}); remove the cause and call again")
-
-
-def _next_command() -> str:
-    """Return what captions a photograph of one's own."""
-    script = Path(sys.argv[0])
-    program = script if script.name == "legenda" else "python -m legenda"
-    return f"\nto caption your own photographs: {program} caption photo.jpg"
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -79,11 +80,9 @@ def run(arguments: Sequence[str]) -> None:
                 host=options.host,
                 allowed_hosts=options.allowed_host,
             )
-            run_server(app, options.host, options.port, ", ".join(models), _print, on_stop=engine.stop)
-
-
-def _print(line: str) -> None:
-    print(line, flush=True)
+            run_server(
+                app, options.host, options.port, ", ".join(models), partial(print, flush=True), on_stop=engine.stop
+            )
 
 
 def _load_extractor(run: CaptionerRun, options: ServeOptions) -> Extractor:

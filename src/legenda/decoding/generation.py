@@ -100,12 +100,6 @@ CacheLength = int | Tensor
 """Number of cached tokens: an int where the cache grows, a tensor `()` where it has a fixed capacity (static cache)."""
 
 
-def gather_beams(x: Tensor, beams: Int[Tensor, "B W"]) -> Tensor:
-    """Return the rows `beams` of each image of `x` `(B, K, ...)`."""
-    image = torch.arange(len(beams), device=beams.device).unsqueeze(1)
-    return x[image, beams]
-
-
 _State = TypeVar("_State", bound="RowState")
 
 
@@ -127,7 +121,7 @@ class RowState:
 def _gather(value: Any, beams: Int[Tensor, "B W"]) -> Any:
     if isinstance(value, tuple):
         return tuple(_gather(part, beams) for part in value)
-    return None if value is None else gather_beams(value, beams)
+    return None if value is None else value[torch.arange(len(beams), device=beams.device).unsqueeze(1), beams]
 
 
 def append_kv(past: Tensor, current: Tensor, dim: int, length: CacheLength) -> Tensor:
@@ -290,17 +284,6 @@ def encode_inputs(model: SupportsGeneration, inputs: Regions | Memory) -> Memory
     return inputs if isinstance(inputs, Memory) else model.encode(inputs)
 
 
-def forbid_last_tokens_(
-    log_probs: Float[Tensor, "B K V"],
-    last_tokens: Int[Tensor, "B K"],
-    forbidden: Int[Tensor, " tokens"],
-    eos_token_id: int,
-) -> None:
-    """Set eos to -inf in the rows whose last token is one of `forbidden`."""
-    is_forbidden = last_tokens.unsqueeze(-1).eq(forbidden).any(dim=-1)
-    log_probs[..., eos_token_id].masked_fill_(is_forbidden, float("-inf"))
-
-
 def count_repeated_ngrams(
     log_probs: Float[Tensor, "B K V"], tokens: Int[Tensor, "B K T"], size: int
 ) -> Float[Tensor, "B K V"]:
@@ -387,7 +370,8 @@ class Stepper:
         if self.started and self.config.no_immediate_repeat:
             log_probs.scatter_(-1, tokens.unsqueeze(-1), float("-inf"))
         if self.started and self.forbidden_last is not None:
-            forbid_last_tokens_(log_probs, tokens, self.forbidden_last, self.config.eos_token_id)
+            is_forbidden = tokens.unsqueeze(-1).eq(self.forbidden_last).any(dim=-1)
+            log_probs[..., self.config.eos_token_id].masked_fill_(is_forbidden, float("-inf"))
         if self.history is not None and self.started:
             self._handle_repetition(log_probs, tokens, parents)
         self.started = True

@@ -38,6 +38,7 @@ def search(
     config = _override(model.generation_config, options, vocabulary)
     memory = encode_inputs(model, inputs)
     if options.do_sample:
+        seeds = (f"{options.seed} {name}" for name in names or range(len(memory)))
         return sample(
             model,
             memory,
@@ -45,7 +46,7 @@ def search(
             temperature=options.temperature,
             top_k=options.top_k,
             top_p=options.top_p,
-            generator=[_generator(options.seed, name) for name in names or map(str, range(len(memory)))],
+            generator=[torch.Generator().manual_seed(crc32(seed.encode(errors="surrogatepass"))) for seed in seeds],
             need_attention=need_attention,
             generation_config=config,
         )
@@ -62,10 +63,6 @@ def search(
         generation_config=config,
     )
     return sort_rows(output, output.scores, num_captions) if is_diverse else output
-
-
-def _generator(seed: int, name: str) -> torch.Generator:
-    return torch.Generator().manual_seed(crc32(f"{seed} {name}".encode(errors="surrogatepass")))
 
 
 def _override(config: GenerationConfig, options: SearchOptions, vocabulary: Vocabulary) -> GenerationConfig:

@@ -64,7 +64,10 @@ def compare_predictions(options: CompareOptions) -> ScoringReport:
         a, b = _score_captions(paths, options.references, options.metrics)
     else:
         a, b = (_score_task(path, content) for path, content in zip(paths, contents, strict=True))
-    _check_same_examples(a, b)
+    if different := a.predictions.keys() ^ b.predictions.keys():
+        raise DataError(
+            f"{a.path} and {b.path} are of different examples: only one has {min(different)}; predict the same ones"
+        )
     resampling = {"resamples": options.resamples, "seed": options.seed}
     report = ScoringReport([], dict(resampling), list(a.scores.notices))
     for name, side in (("first", a), ("second", b)):
@@ -173,13 +176,6 @@ def find_predictions(name: Path, split: str) -> Path:
     if not path.is_file():
         raise DataError(f"{name} has no {path.name}; write it with legenda evaluate {name} --split {split}")
     return path
-
-
-def _check_same_examples(a: _Scored, b: _Scored) -> None:
-    if different := a.predictions.keys() ^ b.predictions.keys():
-        raise DataError(
-            f"{a.path} and {b.path} are of different examples: only one has {min(different)}; predict the same ones"
-        )
 
 
 def _score_captions(paths: Sequence[Path], references: Path | None, metrics: str) -> list[_Scored]:

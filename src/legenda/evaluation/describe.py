@@ -186,22 +186,19 @@ def model_card(run: Run, name: str, license: str | None = None) -> str:
     }
     tag = _PIPELINE_TAGS.get(run.task.name)
     metadata = {"library_name": "legenda", "pipeline_tag": tag, "license": license}
-    scores = [line for path in sorted(run.folder.glob("evaluation_*.json")) for line in _describe_scores(run, path)]
+    use = f"legenda evaluate {name}"
+    if isinstance(run, CaptionerRun):
+        ending = "" if needs_no_file(extractor_name(run.extractor)) else " --extractor EXTRACTOR"
+        use = f"legenda caption photo.jpg --model {name}{ending}"
+    scores = [line for path in _evaluations(run.folder) for line in _describe_scores(run, path)]
     return "\n".join(
         [
             *("---", *(f"{key}: {value}" for key, value in metadata.items() if value), "---", "", f"# {name}", ""),
             *("| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in facts.items() if value), ""),
             *("## Scores", "", *(scores or ["The run was not evaluated.", ""])),
-            *("## Use", "", "```bash", _describe_use(run, name), "```", ""),
+            *("## Use", "", "```bash", use, "```", ""),
         ]
     )
-
-
-def _describe_use(run: Run, name: str) -> str:
-    if not isinstance(run, CaptionerRun):
-        return f"legenda evaluate {name}"
-    extractor = extractor_name(run.extractor)
-    return f"legenda caption photo.jpg --model {name}" + ("" if needs_no_file(extractor) else " --extractor EXTRACTOR")
 
 
 def _describe_scores(run: Run, path: Path) -> Iterator[str]:

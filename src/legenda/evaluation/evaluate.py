@@ -65,12 +65,6 @@ def choose_path(path: Path, model: Path, out: Path | None) -> Path:
     return path if is_run_folder(model) else Path(path.name.replace("_", f"_{model.name}_", 1))
 
 
-def collapses_repeats(config: Mapping[str, Any]) -> bool:
-    """Return whether validation in a run's training dropped repeated words before scoring."""
-    stages = config.get("stages") or [{}]
-    return bool(stages[-1].get("eval_collapse_repeats"))
-
-
 def caption_settings(
     config: Mapping[str, Any],
     split: str,
@@ -84,6 +78,7 @@ def caption_settings(
     config: the run's config.json. data: from `describe_data`, where the data are not those of the run.
     collapse_repeats: whether repeated words were dropped; None for what the run's training did.
     """
+    validated = bool((config.get("stages") or [{}])[-1].get("eval_collapse_repeats"))
     return {
         "split": split,
         "beam_size": search.beam_size,
@@ -91,7 +86,7 @@ def caption_settings(
         "metrics": metrics,
         "generation_config": config["model"].get("generation_config"),
         "data": config.get("data") if data is None else data,
-        "collapse_repeats": collapses_repeats(config) if collapse_repeats is None else collapse_repeats,
+        "collapse_repeats": validated if collapse_repeats is None else collapse_repeats,
     }
 
 
@@ -169,14 +164,6 @@ def write_submission(folder: Path, algorithm: str, captions: Mapping[str, Mappin
         paths.append(folder / f"captions_{part}_{name}_results.json")
         write_text(paths[-1], json.dumps(entries) + "\n")
     return paths
-
-
-def write_answers(folder: Path, algorithm: str, split: str, answers: Mapping[str, str]) -> Path:
-    """Write the answers of a split of VQA v2 to v2_OpenEnded_mscoco_PART_ALGORITHM_results.json and return the path."""
-    part = f"{split}2015" if split.startswith("test") else f"{split}2014"
-    path = folder / f"v2_OpenEnded_mscoco_{part}_{_field(algorithm)}_results.json"
-    write_vqa_results(path, answers)
-    return path
 
 
 def _field(algorithm: str) -> str:
@@ -387,7 +374,10 @@ def evaluate_task(
         path, settings, "predictions", predictions, lambda: {} if missing_targets else task.score(predictions, examples)
     )
     if submission_dir is not None:
-        path = write_answers(submission_dir, options.algorithm or run.folder.resolve().name, split, predictions)
+        part = f"{split}2015" if split.startswith("test") else f"{split}2014"
+        algorithm = _field(options.algorithm or run.folder.resolve().name)
+        path = submission_dir / f"v2_OpenEnded_mscoco_{part}_{algorithm}_results.json"
+        write_vqa_results(path, predictions)
         write_json(submission_dir / SUBMISSION_WEIGHTS, settings["weights"])
     return Evaluation(path, len(predictions), scores, missing_targets)
 

@@ -144,9 +144,13 @@ class CaptionerRun(Run):
         if is_of_frames(expected.name):
             raise ConfigError(f"{self.folder} captions videos, by features of their frames, and takes no images")
         if given is None and not needs_no_file(expected.name):
+            file = f"{expected.base_name}.py"
+            if is_registered(expected.name):
+                stored = split_name(expected.base_name)
+                file = f"{stored.model.partition(':')[0]}:FILE{stored.ending}"
             raise ConfigError(
                 f"{self.folder} was trained on features of the extractor {expected.name}; name its file, as in "
-                f"--extractor {_file_of(expected)}"
+                f"--extractor {file}"
             )
         extractor = load_extractor(
             given or expected.name, on_device, allow_download=given is not None or self.allow_download
@@ -155,14 +159,6 @@ class CaptionerRun(Run):
         if difference is not None:
             self.refuse_extractor(f"{self.folder} was trained on features of {expected.name}, but {given} {difference}")
         return extractor
-
-
-def _file_of(extractor: ExtractorIdentity) -> str:
-    """Return an example of what to give as --extractor for an extractor with this recorded identity."""
-    if is_registered(extractor.name):
-        stored = split_name(extractor.base_name)
-        return f"{stored.model.partition(':')[0]}:FILE{stored.ending}"
-    return f"{extractor.base_name}.py"
 
 
 def data_settings(config: Mapping[str, Any], folder: Path, file: str = CONFIG) -> Any:

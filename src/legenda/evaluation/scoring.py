@@ -23,10 +23,8 @@ from legenda.io import parse_json, read_text
 from legenda.metrics import (
     WITHOUT_JAVA,
     Difference,
-    Diversity,
     DocumentFrequencies,
     Interval,
-    Oracle,
     Scores,
     compare,
     evaluate,
@@ -308,11 +306,13 @@ def _score_samples(options: ScoringOptions, predictions: Captions) -> ScoringRep
         "diversity": {**asdict(diversity), "df": source},
         "oracle": {name: asdict(oracle) for name, oracle in oracles.items()},
     }
+    measures = (("distinct", diversity.distinct), ("mBLEU", diversity.mbleu))
+    rows = [(f"{kind}-{n}", value) for kind, values in measures for n, value in enumerate(values, start=1)]
     tables = [
         f"diversity of {len(samples)} images; self-CIDEr's document frequencies of {diversity.documents}: {source}",
-        diversity_table(diversity),
+        _table(("measure", "value"), [*rows, ("self-CIDEr", diversity.self_cider)]),
         "each caption scored alone, mean over images",
-        oracle_table(oracles),
+        _table(("metric", "best caption", "mean caption"), ((name, o.best, o.mean) for name, o in oracles.items())),
     ]
     return ScoringReport(tables, results, [])
 
@@ -432,19 +432,6 @@ def disagreement_table(rows: Iterable[tuple[str, float, float, float, Any, Any]]
     table = _table(("id", "difference", "score", "first, second"), lines)
     table.columns[-1].justify = "left"
     return table
-
-
-def diversity_table(diversity: Diversity) -> Table:
-    """Return a table with one measure of diversity a row."""
-    measures = (("distinct", diversity.distinct), ("mBLEU", diversity.mbleu))
-    rows = [(f"{kind}-{n}", value) for kind, values in measures for n, value in enumerate(values, start=1)]
-    return _table(("measure", "value"), [*rows, ("self-CIDEr", diversity.self_cider)])
-
-
-def oracle_table(oracles: Mapping[str, Oracle]) -> Table:
-    """Return a table with each metric's mean over the best captions of the images, and over all captions."""
-    rows = ((metric, oracle.best, oracle.mean) for metric, oracle in oracles.items())
-    return _table(("metric", "best caption", "mean caption"), rows)
 
 
 def _table(columns: Iterable[str], rows: Iterable[Iterable[str | float | None]]) -> Table:

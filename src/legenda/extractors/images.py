@@ -70,7 +70,8 @@ def find_names(sources: Sequence[str], medium: Medium = "image", *, allow_urls: 
     if not sources:
         raise ConfigError(f"name at least one {medium}, folder or pattern")
     named = (
-        sorted(_list_source(source, medium, allow_urls), key=_sort_key) for source in _with_standard_input(sources)
+        sorted(_list_source(source, medium, allow_urls), key=lambda name: name if is_url(name) else Path(name))
+        for source in _with_standard_input(sources)
     )
     return list(dict.fromkeys(name for names in named for name in names))
 
@@ -144,10 +145,6 @@ def _fetch_store(url: str) -> bytes:
     system, name = import_extra("fsspec", "ray").core.url_to_fs(url)
     with system.open(name, "rb") as file:
         return file.read(MAX_FETCHED_BYTES + 1)
-
-
-def _sort_key(name: str) -> str | Path:
-    return name if is_url(name) else Path(name)
 
 
 def _with_standard_input(sources: Iterable[str]) -> Iterator[str]:

@@ -385,7 +385,8 @@ def model_runs(
             name=name,
             description=descriptions[name],
             parameters=run.model.parameter_count,
-            seconds=_training_seconds(run),
+            # a run without history, such as an imported one, has no seconds
+            seconds=max((record.get("seconds", 0.0) for record in _history(run)), default=None),
             scores={key: metric.value for key, metric in columns[name].items()},
             intervals={key: metric.interval for key, metric in columns[name].items() if metric.interval is not None},
             differences=_compare_to_first(results, name),
@@ -394,10 +395,8 @@ def model_runs(
     ]
 
 
-def _training_seconds(run: Run) -> float | None:
-    """Return the seconds of the training; None for a run without history, such as an imported one."""
-    history = read_history(run.folder) if (run.folder / HISTORY).exists() else []
-    return max((record.get("seconds", 0.0) for record in history), default=None)
+def _history(run: Run) -> Sequence[Mapping[str, Any]]:
+    return read_history(run.folder) if (run.folder / HISTORY).exists() else ()
 
 
 def _describe_runs(runs: Mapping[str, Run]) -> dict[str, str]:
@@ -524,11 +523,7 @@ def _card(
     """Return one card; boxes in an image that is not found are drawn on a blank canvas."""
     image = None if example.image is None else images[example.image]
     if image is None and example.size is not None:
-        image = _blank_image(example.size)
+        width, height = (max(1, round(_CANVAS_SIDE * side / max(example.size))) for side in example.size)
+        image = ReportImage(blank_canvas((), size=(width, height)), "", no_verdict, found=False)
     data, media_type = (None, "") if image is None else image.encoded
     return ExampleCard(identity, example.kind, data, media_type, (), (), predictions, example.facts, example.box)
-
-
-def _blank_image(size: tuple[float, float]) -> ReportImage:
-    width, height = (max(1, round(_CANVAS_SIDE * side / max(size))) for side in size)
-    return ReportImage(blank_canvas((), size=(width, height)), "", no_verdict, found=False)
