@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,16 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from legenda.compute import ComputeOptions
 from legenda.errors import ConfigError, LegendaError, first_line, import_extra
-from legenda.extractors.base import DOWNLOAD_HINT, ImageRegions
+from legenda.extractors.base import DOWNLOAD_HINT, Extractor, ImageRegions, digest_of
 from legenda.extractors.photo.vision import MobileNetV2
 from legenda.models.backbone import Backbone, BackboneConfig, feature_layers
 from legenda.models.checkpoint import ASSETS, PACKAGED, load_tensors, read_tensors
 from legenda.regions import Regions
 
-IMAGE_SIZE = 224
+IMAGE_SIZE, MAX_SIDE = 224, 2048
+"""The side of images as pixels, by default and at most."""
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -145,10 +148,26 @@ def to_pixels(images: list[Image.Image], side: int) -> Tensor:
     return (torch.from_numpy(np.stack(resized)) / 255).permute(0, 3, 1, 2).flatten(1).unsqueeze(1)
 
 
-def extract_pixels(side: int, images: list[Image.Image]) -> list[ImageRegions]:
-    """Return each image as one region that covers it."""
+def load_pixels(model: str, *, compute: ComputeOptions) -> Extractor:  # noqa: ARG001
+    """Return the pixels of images of a side, each one region, which captioners with a backbone read."""
+    if not model.isdecimal() or not 0 < int(model) <= MAX_SIDE:
+        raise ConfigError(
+            f"pixels needs the side of the images, as in pixels:224 and at most {MAX_SIDE}, not {model!r}"
+        )
     box = np.array([[0, 0, 1, 1]], np.float32)
-    return [(pixels.numpy(), box) for pixels in to_pixels(images, side)]
+
+    def extract(images: list[Image.Image]) -> list[ImageRegions]:
+        return [(pixels.numpy(), box) for pixels in to_pixels(images, int(model))]
+
+    return Extractor(f"pixels:{model}", extract)
+
+
+def load_timm(model: str, *, compute: ComputeOptions, allow_download: bool = True) -> Extractor:
+    """Return the grid of a backbone of timm, MODEL or MODEL:FILE."""
+    backbone = load_backbone(f"timm:{model}", allow_download=allow_download).to(compute.resolve())
+    model, _, weights = model.partition(":")
+    digest = f"@{digest_of([Path(weights)])}" if weights else ""
+    return Extractor(f"timm:{model}{digest}", partial(extract_map, backbone))
 
 
 @torch.inference_mode()

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +20,6 @@ from PIL import Image
 from legenda.compute import AUTO, ComputeOptions, Precision
 from legenda.data.features.base import ExtractorIdentity, validate_regions
 from legenda.errors import ConfigError, DataError, LegendaError, import_extra
-from legenda.models.checkpoint import ASSETS, PACKAGED
 from legenda.registry import Registry, reason_of, run_source
 
 _LOG = logging.getLogger(__name__)
@@ -137,19 +135,16 @@ def fingerprint(features: np.ndarray, boxes: np.ndarray | None) -> tuple[float, 
 MAX_FIXED_REGIONS = 300
 """The number of boxes that Bottom-Up attention's detector proposes."""
 
-MAX_SIDE = 2048
-"""The largest side of images as pixels."""
-
 EXTRACTORS: Registry[Callable[..., Extractor]] = Registry(
     "extractor",
     {
-        "hf": "legenda.extractors.base:load_hf_extractor",
-        "timm": "legenda.extractors.base:load_timm_extractor",
-        "torchvision": "legenda.extractors.base:load_torchvision_extractor",
-        "bottom-up": "legenda.extractors.base:load_bottom_up_extractor",
-        "scenes": "legenda.extractors.base:load_scenes_extractor",
-        "photo": "legenda.extractors.base:load_photo_extractor",
-        "pixels": "legenda.extractors.base:load_pixels_extractor",
+        "hf": "legenda.extractors.hf:load_hf",
+        "timm": "legenda.extractors.backbone:load_timm",
+        "torchvision": "legenda.extractors.torchvision:load_torchvision",
+        "bottom-up": "legenda.extractors.bottom_up:load_bottom_up",
+        "scenes": "legenda.extractors.base:load_scenes",
+        "photo": "legenda.extractors.photo.regions:load_photo",
+        "pixels": "legenda.extractors.backbone:load_pixels",
     },
 )
 """Functions that return an Extractor, by the part of the name before the colon.
@@ -157,7 +152,7 @@ EXTRACTORS: Registry[Callable[..., Extractor]] = Registry(
 Each takes the part after the colon and `compute`, the `ComputeOptions` of which it uses the device. The name of the
 Extractor is stored with the features and must load it again, unless it holds a digest after an "@".
 """
-_DOWNLOADING = ("hf", "timm", "torchvision")
+_DOWNLOADING, _OF_TORCHVISION = ("hf", "timm", "torchvision"), ("hf", "torchvision", "bottom-up")
 _OF_FRAMES = re.compile(r"@(\d+frames|[\d.e+-]+fps)$")
 
 
@@ -203,6 +198,8 @@ def load_extractor(
         backend, model = _split(given.model)
         compute = compute if given.precision == "float32" else compute.replace(precision=given.precision)
         offline = {"allow_download": False} if backend in _DOWNLOADING and not allow_download else {}
+        if backend in _OF_TORCHVISION:
+            import_extra("torchvision", "vision")
         extractor = EXTRACTORS.get(backend)(model, compute=compute, **offline)
         count = given.num_regions if num_regions is None else num_regions
         if count is not None:
@@ -240,80 +237,16 @@ def _load_file(path: Path) -> Extractor:
     return Extractor(name, extract, str(getattr(module, "VERSION", "")))
 
 
-def load_bottom_up_extractor(weights: str, *, compute: ComputeOptions) -> Extractor:
-    """Return Bottom-Up attention's detector with the weights of a file."""
-    import_extra("torchvision", "vision")
-    from legenda.extractors.bottom_up import extract_regions, load_bottom_up
-
-    if not weights:
-        raise ConfigError("bottom-up needs its weights; name the file, as in bottom-up:weights.pth")
-    extract = partial(extract_regions, load_bottom_up(Path(weights), compute.resolve()))
-    name = f"bottom-up@{_digest([Path(weights)])}"
-    return Extractor(name, extract, with_num_regions=lambda count: partial(extract, num_regions=count))
-
-
-def load_torchvision_extractor(model: str, *, compute: ComputeOptions, allow_download: bool = True) -> Extractor:
-    """Return a detector or a grid of torchvision, MODEL or MODEL:FILE."""
-    import_extra("torchvision", "vision")
-    from legenda.extractors.torchvision import load_torchvision
-
-    model, _, weights = model.partition(":")
-    digest = f"@{_digest([Path(weights)])}" if weights else ""
-    extractor = load_torchvision(model, Path(weights) if weights else None, compute.resolve(), allow_download)
-    return replace(extractor, name=f"torchvision:{model}{digest}")
-
-
-def load_hf_extractor(model: str, *, compute: ComputeOptions, allow_download: bool = True) -> Extractor:
-    """Return a backbone or DETR of transformers, from the hub or a folder."""
-    import_extra("torchvision", "vision")
-    from legenda.extractors.hf import Detector, load_hf
-
-    extract = load_hf(model, compute.resolve(), allow_download)
-    folder = Path(model)
-    files = sorted(folder.glob("*.safetensors")) + sorted(folder.glob("*.json")) if folder.is_dir() else []
-    stored = f"{folder.resolve().name}@{_digest(files)}" if files else model
-    with_num_regions = extract.with_num_regions if isinstance(extract, Detector) else None
-    return Extractor(f"hf:{stored}", extract, with_num_regions=with_num_regions)
-
-
-def load_timm_extractor(model: str, *, compute: ComputeOptions, allow_download: bool = True) -> Extractor:
-    """Return the grid of a backbone of timm, MODEL or MODEL:FILE."""
-    from legenda.extractors.backbone import extract_map, load_backbone
-
-    backbone = load_backbone(f"timm:{model}", allow_download=allow_download).to(compute.resolve())
-    model, _, weights = model.partition(":")
-    digest = f"@{_digest([Path(weights)])}" if weights else ""
-    return Extractor(f"timm:{model}{digest}", partial(extract_map, backbone))
-
-
-def load_pixels_extractor(model: str, *, compute: ComputeOptions) -> Extractor:  # noqa: ARG001
-    """Return the pixels of images of a side, which captioners with a backbone read."""
-    from legenda.extractors.backbone import extract_pixels
-
-    if not model.isdecimal() or not 0 < int(model) <= MAX_SIDE:
-        raise ConfigError(
-            f"pixels needs the side of the images, as in pixels:224 and at most {MAX_SIDE}, not {model!r}"
-        )
-    return Extractor(f"pixels:{model}", partial(extract_pixels, int(model)))
-
-
-def load_scenes_extractor(model: str, *, compute: ComputeOptions) -> Extractor:
+def load_scenes(model: str, *, compute: ComputeOptions) -> Extractor:
     """Return the extractor for images of the embedded scenes."""
     from legenda.data.scenes import extract
 
-    _check_alone("scenes", model, compute)
+    check_alone("scenes", model, compute)
     return Extractor("scenes", extract)
 
 
-def load_photo_extractor(model: str, *, compute: ComputeOptions) -> Extractor:
-    """Return the extractor of the packaged model of photographs."""
-    from legenda.extractors.photo.regions import PhotoExtractor
-
-    _check_alone("photo", model, compute)
-    return Extractor("photo", PhotoExtractor.load(ASSETS / PACKAGED))
-
-
-def _check_alone(name: str, model: str, compute: ComputeOptions) -> None:
+def check_alone(name: str, model: str, compute: ComputeOptions) -> None:
+    """Raise ConfigError for the name of a model, or a precision, of an extractor that has none."""
     if model or compute.precision != "float32":
         raise ConfigError(f'the extractor {name} has no models and no --precision; write "{name}" alone')
 
@@ -369,7 +302,8 @@ def _split(name: str) -> tuple[str, str]:
     return backend.partition("@")[0], model
 
 
-def _digest(files: list[Path]) -> str:
+def digest_of(files: Sequence[Path]) -> str:
+    """Return the first 8 hex digits of a digest of files; raise DataError, naming one, that cannot be read."""
     digest = hashlib.sha256()
     for file in files:
         try:

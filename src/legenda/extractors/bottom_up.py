@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision.ops import box_iou, nms, roi_pool
 
-from legenda.extractors.base import ImageRegions
+from legenda.compute import ComputeOptions
+from legenda.errors import ConfigError
+from legenda.extractors.base import Extractor, ImageRegions, digest_of
 from legenda.extractors.detection import (
     MAX_REGIONS,
     MIN_CONFIDENCE,
@@ -236,15 +239,20 @@ def suppressed(boxes: Tensor, probs: Tensor) -> Tensor:
     return removed.T
 
 
-def load_bottom_up(weights: Path, device: torch.device) -> BottomUp:
-    """Return the detector with the public weights.
+def load_bottom_up(weights: str, *, compute: ComputeOptions) -> Extractor:
+    """Return the extractor of the detector with the public weights of a file.
 
     Raises CheckpointError or DataError, naming the file, when it is missing or holds other weights.
     """
+    if not weights:
+        raise ConfigError("bottom-up needs its weights; name the file, as in bottom-up:weights.pth")
+    path = Path(weights)
     with torch.device("meta"):
         model = BottomUp()
-    load_weights(model, read_tensors(weights, HINT), weights, HINT)
-    return model.eval().to(device)
+    load_weights(model, read_tensors(path, HINT), path, HINT)
+    extract = partial(extract_regions, model.eval().to(compute.resolve()))
+    name = f"bottom-up@{digest_of([path])}"
+    return Extractor(name, extract, with_num_regions=lambda count: partial(extract, num_regions=count))
 
 
 @torch.inference_mode()

@@ -4,29 +4,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from PIL import Image
 
+from legenda.compute import ComputeOptions
 from legenda.errors import ConfigError, import_extra
 from legenda.extractors.backbone import extract_map, hub_errors, load_backbone, load_pretrained
-from legenda.extractors.base import Extract, ImageRegions
+from legenda.extractors.base import Extractor, ImageRegions, digest_of
 from legenda.extractors.detection import map_groups, select_regions
 
 
-def load_hf(name: str, device: torch.device, allow_download: bool = True) -> Extract:
-    """Return the extract function of a model on the hub or in a folder.
+def load_hf(model: str, *, compute: ComputeOptions, allow_download: bool = True) -> Extractor:
+    """Return a backbone or a DETR on the hub or in a folder.
 
     Code of the model's own is never run. Raise ConfigError, naming the model, when it cannot be loaded.
     """
     options: Any = {"trust_remote_code": False, "local_files_only": not allow_download}
-    with hub_errors(name, allow_download=allow_download):
-        config = import_extra("transformers", "vision").AutoConfig.from_pretrained(name, **options)
+    device, folder = compute.resolve(), Path(model)
+    with hub_errors(model, allow_download=allow_download):
+        config = import_extra("transformers", "vision").AutoConfig.from_pretrained(model, **options)
+    files = sorted(folder.glob("*.safetensors")) + sorted(folder.glob("*.json")) if folder.is_dir() else []
+    name = f"hf:{folder.resolve().name}@{digest_of(files)}" if files else f"hf:{model}"
     if not any("ObjectDetection" in architecture for architecture in config.architectures or ()):
-        return partial(extract_map, load_backbone(f"hf:{name}", allow_download=allow_download).to(device))
-    model, processor = load_pretrained(name, "AutoModelForObjectDetection", allow_download=allow_download)
-    return Detector(model.to(device), processor, name)
+        backbone = load_backbone(f"hf:{model}", allow_download=allow_download).to(device)
+        return Extractor(name, partial(extract_map, backbone))
+    net, processor = load_pretrained(model, "AutoModelForObjectDetection", allow_download=allow_download)
+    detector = Detector(net.to(device), processor, model)
+    return Extractor(name, detector, with_num_regions=detector.with_num_regions)
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,10 @@ from torch.nn import functional as F
 from torchvision.models import detection, resnet
 from torchvision.transforms.functional import pil_to_tensor
 
+from legenda.compute import ComputeOptions
 from legenda.data.features.base import grid_boxes
 from legenda.errors import CheckpointError, ConfigError, did_you_mean
-from legenda.extractors.base import Extract, Extractor, ImageRegions
+from legenda.extractors.base import Extract, Extractor, ImageRegions, digest_of
 from legenda.extractors.detection import (
     MAX_REGIONS,
     load_published,
@@ -45,26 +46,28 @@ _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _DETECTRON = re.compile(r"(?:backbone|roi_heads)\.(?:res(\d)\.(\d+)|stem)\.(?:conv(\d)|shortcut)(\.norm)?\.(\w+)")
 
 
-def load_torchvision(name: str, weights: Path | None, device: torch.device, allow_download: bool = True) -> Extractor:
-    """Return a Faster R-CNN, or the grid of a ResNet, with its published weights, downloaded once, or those of a file.
+def load_torchvision(model: str, *, compute: ComputeOptions, allow_download: bool = True) -> Extractor:
+    """Return a Faster R-CNN, or the grid of a ResNet: MODEL with its published weights, or MODEL:FILE.
 
     Raises ConfigError for an unknown model, and DataError for weights that are missing or of another model.
     """
+    name, _, file = model.partition(":")
+    weights, device = Path(file) if file else None, compute.resolve()
+    stored = f"torchvision:{name}" if weights is None else f"torchvision:{name}@{digest_of([weights])}"
     if name in GRIDS:
-        return Extractor(name, load_grid(name, weights, device, allow_download))
+        return Extractor(stored, load_grid(name, weights, device, allow_download))
     if name not in _MODELS:
         raise ConfigError(f"torchvision has no model {name!r} that is read; {did_you_mean(name, (*_MODELS, *GRIDS))}")
     build = getattr(detection, name)
     if weights is None:
-        model = load_published(build, name, allow_download)
+        net = load_published(build, name, allow_download)
     else:
         hint = f"name weights of {name}"
         state = read_tensors(weights, hint)
-        model = build(weights=None, weights_backbone=None)
-        verified(lambda: model.load_state_dict(state) and None, weights, hint)
-    model = model.eval().to(device)
-    extract = partial(extract_regions, model)
-    return Extractor(name, extract, with_num_regions=lambda count: partial(extract, num_regions=count))
+        net = build(weights=None, weights_backbone=None)
+        verified(lambda: net.load_state_dict(state) and None, weights, hint)
+    extract = partial(extract_regions, net.eval().to(device))
+    return Extractor(stored, extract, with_num_regions=lambda count: partial(extract, num_regions=count))
 
 
 def extract_regions(model: Any, images: list[Image.Image], num_regions: int | None = None) -> list[ImageRegions]:

@@ -14,15 +14,15 @@ from typing import Self
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
+from legenda.compute import AUTO, ComputeOptions
 from legenda.errors import CheckpointError
-from legenda.extractors.base import ImageRegions
+from legenda.extractors.base import Extractor, check_alone
 from legenda.extractors.photo.vision import CLASSES, PARTS, ImageVectors, Vision, part_boxes
 from legenda.io import read_text
-from legenda.models.checkpoint import load_tensors
+from legenda.models.checkpoint import ASSETS, PACKAGED, load_tensors
 
 VISUAL, GLOBAL, DENSE, WORD, SCALARS = 160, 160, 128, 128, 16
 """Channels after those of the classes: what is inside the box, the whole image, all predictions, two words, numbers."""
@@ -199,18 +199,11 @@ class RegionMaker:
         return features, boxes
 
 
-@dataclass(frozen=True, eq=False)
-class PhotoExtractor:
-    """The extract function."""
+def load_photo(model: str = "", *, compute: ComputeOptions = AUTO, folder: Path = ASSETS / PACKAGED) -> Extractor:
+    """Return the extractor of the packaged model, or of another folder, always on the CPU.
 
-    vision: Vision
-    maker: RegionMaker
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Return the extractor of a folder; raise LegendaError for a file that is missing or damaged."""
-        return cls(Vision.load(folder), RegionMaker.load(folder))
-
-    def __call__(self, images: list[Image.Image]) -> list[ImageRegions]:
-        """Return features `(N, WIDTH)` and boxes `(N, 4)` of each image."""
-        return [self.maker.regions(self.vision(image)) for image in images]
+    Its features are `(N, WIDTH)`. Raise LegendaError for a file that is missing or damaged.
+    """
+    check_alone("photo", model, compute)
+    vision, maker = Vision.load(folder), RegionMaker.load(folder)
+    return Extractor("photo", lambda images: [maker.regions(vision(image)) for image in images])
