@@ -112,7 +112,7 @@ def serve(options: Serve) -> None:
     paths = [find_predictions(name, options.split) for name in (options.first, options.second)]
     first, second = (read_single_predictions(path) for path in paths)
     common = first.keys() & second.keys()
-    photographs = match_photographs(common, options.images)
+    photographs = match_photographs(common, [options.images])
     images = {image: path for image, path in photographs.items() if path.suffix.lower() not in _NOT_IN_BROWSERS}
     pairs = choose_pairs(first, second, images, options.num_images, options.seed)
     with locked(options.out):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +18,22 @@ from legenda.extractors.photo.regions import (
     NUM_WORDS,
     WIDTH,
     WordTable,
-    caption_shares,
     fill_things,
     fill_whole,
 )
 from legenda.regions import Regions
 from legenda.text import Vocabulary
+
+
+def caption_shares(captions: Sequence[Sequence[str]], index: dict[str, int]) -> np.ndarray:
+    """Return the share of tokenized captions that hold each word or pair of words, `(len(index),)`."""
+    shares = np.zeros(len(index), np.float32)
+    for tokens in captions:
+        present = {*tokens, *(" ".join(pair) for pair in pairwise(tokens))}
+        for name in present:
+            if name in index:
+                shares[index[name]] += 1 / len(captions)
+    return shares
 
 
 class BoxedImages:

@@ -22,11 +22,12 @@ import numpy as np
 import safetensors.torch
 import torch
 from coco import coco_images, read_photographs
+from sources import caption_shares
 from torch import Tensor, nn
 from torch.nn import functional as F
 from vectors import FILES
 
-from legenda.extractors.photo.regions import DENSE, GLOBAL, VISUAL, WORD, caption_shares
+from legenda.extractors.photo.regions import DENSE, GLOBAL, VISUAL, WORD
 from legenda.models.checkpoint import load_tensors, quantize
 from legenda.text import ptb_tokenize
 

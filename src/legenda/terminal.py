@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RichCast
@@ -13,9 +13,6 @@ from rich.segment import Segment
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters but tabs and line feeds, separators, bidirectional formatting, and bytes of file names that are
 not UTF-8."""
-
-ProgressBar = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
-"""Opens a progress bar with a title; call what it yields with the number of items done and in total, 0 if unknown."""
 
 
 def escape_controls(text: object) -> str:
@@ -106,13 +103,10 @@ def create_bar(column: ProgressColumn) -> Progress:
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a ProgressBar on a terminal, and remove it at the end; show nothing elsewhere."""
+    """Show a progress bar with a title on a terminal, and remove it at the end; show nothing elsewhere.
+
+    Call what it yields with the number of items done and in total, 0 if unknown.
+    """
     with create_bar(TaskProgressColumn()) as bar:
         task = bar.add_task(escape_controls(title), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total or None)
-
-
-@contextmanager
-def no_progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:  # noqa: ARG001
-    """Show nothing."""
-    yield lambda done, total: None  # noqa: ARG005

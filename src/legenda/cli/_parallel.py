@@ -10,7 +10,7 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from legenda.terminal import escape_controls
@@ -22,12 +22,11 @@ SEPARATOR = "--then"
 def run_parallel(
     jobs: Mapping[str, Sequence[Sequence[str]]],
     environments: Sequence[Mapping[str, str]],
-    after_job: Callable[[], object] = lambda: None,
 ) -> dict[str, str]:
     """Run the commands of each job one after the other, and as many jobs at once as there are environments.
 
     jobs: by a name that prefixes every line they print. environments: more variables for a job, such as its device.
-    after_job: called after each. Return the reason of failure of each job that failed, by its name, in one phrase.
+    Return the reason of failure of each job that failed, by its name, in one phrase.
     """
     free: queue.SimpleQueue[Mapping[str, str]] = queue.SimpleQueue()
     for environment in environments:
@@ -52,7 +51,6 @@ def run_parallel(
         try:
             for future in as_completed(futures):
                 reasons[futures[future]] = future.result()
-                after_job()
         except KeyboardInterrupt:
             stopped = True
             for process in running:

@@ -15,7 +15,7 @@ from legenda.cli.options import parse
 from legenda.compute import SearchOptions
 from legenda.data.captions import ScenesData, scene_captions
 from legenda.data.scenes import FAMILIES, Scene, make_split
-from legenda.errors import ConfigError, DataError, LegendaError
+from legenda.errors import DataError, LegendaError
 from legenda.evaluation.comparison import RANKING_METRIC
 from legenda.evaluation.evaluate import caption_settings, evaluation_path, write_evaluation
 from legenda.evaluation.runs import load_captioner_run
@@ -116,15 +116,9 @@ def caption_photographs(model: str) -> CaptionedPhotographs:
     )
 
 
-def write_photograph_report(model: str, path: Path) -> tuple[CaptionedPhotographs | None, str]:
-    """Write a report of the photographs alone; return them, and the captions and the path as text.
-
-    Where the package has no such model, nothing is written, and the text is the reason.
-    """
-    try:
-        photographs = caption_photographs(model)
-    except ConfigError as error:
-        return None, f"no photographs: {error}"
+def write_photograph_report(model: str, path: Path) -> tuple[CaptionedPhotographs, str]:
+    """Write a report of the photographs alone; return them, and the captions and the path as text."""
+    photographs = caption_photographs(model)
     report = Report(
         title="Photographs and the attention of each word",
         lead=f"The packaged model captions four photographs. Point at a word to see the attention. {LIMITS}",
@@ -139,10 +133,10 @@ def write_photograph_report(model: str, path: Path) -> tuple[CaptionedPhotograph
     return photographs, "\n".join(lines)
 
 
-def write_demo_report(folders: Mapping[str, Path], path: Path, photographs: CaptionedPhotographs | None) -> str:
+def write_demo_report(folders: Mapping[str, Path], path: Path, photographs: CaptionedPhotographs) -> str:
     """Evaluate the runs on the test scenes, write the page, and return the table of scores as text.
 
-    photographs: further examples, which precede the scenes; None where there is no model for them.
+    photographs: further examples, which precede the scenes.
     """
     runs = {name: load_captioner_run(folder) for name, folder in folders.items()}
     data = next(iter(runs.values())).data()
@@ -168,12 +162,12 @@ def write_demo_report(folders: Mapping[str, Path], path: Path, photographs: Capt
             "Two models were trained on the same drawn scenes, with the same seed and budget. Features describe the "
             "appearance of each thing, boxes its position. Plain self-attention cannot use the boxes: it names things "
             "that are there and gets their relation right by chance. Point at a word to see the attention when it was "
-            "generated." + (" The photographs are captioned by the packaged model." if photographs else "")
+            "generated. The photographs are captioned by the packaged model."
         ),
         columns=COLUMNS,
-        runs=[*scene_runs, *([photographs.run] if photographs else [])],
+        runs=[*scene_runs, photographs.run],
         examples=[
-            *(photographs.examples if photographs else ()),
+            *photographs.examples,
             *(
                 caption_card(
                     split.ids[position],
@@ -185,7 +179,7 @@ def write_demo_report(folders: Mapping[str, Path], path: Path, photographs: Capt
                 for position in _example_positions(scenes.scenes)
             ),
         ],
-        footnotes=[*_footnotes(data), *([LIMITS] if photographs else [])],
+        footnotes=[*_footnotes(data), LIMITS],
         score_name=RANKING_METRIC,
     )
     write_report(report, path)

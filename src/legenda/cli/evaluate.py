@@ -92,7 +92,6 @@ def _evaluate(options: EvaluateOptions) -> None:
         reject_captioner_options,
     )
     from legenda.evaluation.runs import CaptionerRun, load_captioner_run, load_run, resolve_data
-    from legenda.terminal import progress_bar
 
     first, split, search = load_run(options.run, options).load_stage(options.stage), options.split, options.select()
     path = evaluation_path(first.folder, split, ensemble=bool(options.others), stage=options.stage)
@@ -100,20 +99,20 @@ def _evaluate(options: EvaluateOptions) -> None:
     if not isinstance(first, CaptionerRun):
         reject_captioner_options(first, options, ("others", "annotations", "images", "metrics", "repeats"))
         reject_captioner_options(first, options, SearchOptions.model_fields.keys() - {"beam_size"})
-        found = evaluate_task(first, options, path, progress_bar)
+        found = evaluate_task(first, options, path)
         print(f"{found.format_scores(split)}\n{found.examples} examples of {split}; predictions in {found.path}")
         return
     members = [load_captioner_run(folder, options).load_stage(options.stage) for folder in options.others]
     if options.submission_dir is not None:
         if options.out is not None:
             raise ConfigError("--out is not for --submission-dir, which names the folder of all files; leave it out")
-        files = caption_coco_server(first, members, options.submission_dir, options, progress_bar)
+        files = caption_coco_server(first, members, options.submission_dir, options)
         print("\n".join(f"{path}: {count} images" for path, count in files.items()))
         return
     data = resolve_data(first, options.annotations, options.features, options.images)
     collapse = None if options.repeats == "auto" else options.repeats == "collapse"
     found = evaluate_captions(
-        first, members, data, split, search, options.metrics, progress_bar, collapse_repeats=collapse, path=path
+        first, members, data, split, search, options.metrics, collapse_repeats=collapse, path=path
     )
     print(found.format_scores(split))
     print(f"{found.examples} images of {split}, {search.describe()}; captions in {found.path}")

@@ -60,12 +60,11 @@ def run(arguments: Sequence[str]) -> None:
     from legenda.evaluation.runs import CaptionerRun, load_run, unique_run_names
     from legenda.report.report import write_caption_report, write_task_report
     from legenda.run_folder import find_seeds
-    from legenda.terminal import progress_bar
 
     folders = [run for folder in options.runs for run in find_seeds(folder) or [folder]]
     runs = {name: load_run(folder, options) for name, folder in unique_run_names(folders).items()}
     captioners = {name: opened for name, opened in runs.items() if isinstance(opened, CaptionerRun)}
     if len(captioners) == len(runs):
-        print(write_caption_report(captioners, options, progress_bar=progress_bar))
+        print(write_caption_report(captioners, options))
     else:
-        print(write_task_report(runs, options, progress_bar=progress_bar))
+        print(write_task_report(runs, options))

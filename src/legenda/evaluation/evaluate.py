@@ -37,7 +37,7 @@ from legenda.run_folder import evaluation_file
 from legenda.tasks.base import predict_split
 from legenda.tasks.captioning import collapse_repeats as collapse
 from legenda.tasks.captioning import generate_captions, score_captions
-from legenda.terminal import ProgressBar, no_progress_bar
+from legenda.terminal import progress_bar
 
 if TYPE_CHECKING:
     from legenda.cli.evaluate import EvaluateOptions
@@ -199,7 +199,6 @@ def generate(
     *,
     positions: np.ndarray | None = None,
     attention_callback: GenerationCallback | None = None,
-    progress_bar: ProgressBar = no_progress_bar,
 ) -> dict[str, str]:
     """Return the best caption of every image of a split, by id; one search for each image.
 
@@ -283,7 +282,7 @@ def load_examples(run: Run, split: str, features: Path | None = None) -> Any:
     return examples
 
 
-def predict(run: Run, examples: Any, beam_size: int, *, progress_bar: ProgressBar = no_progress_bar) -> dict[str, Any]:
+def predict(run: Run, examples: Any, beam_size: int) -> dict[str, Any]:
     """Return the predictions for all examples of a split, by id."""
     predictions: dict[str, Any] = {}
     with progress_bar(f"predicting {examples.source}") as update:
@@ -324,7 +323,6 @@ def evaluate_captions(
     split: str,
     search: SearchOptions,
     metrics: Metrics = "fast",
-    progress_bar: ProgressBar = no_progress_bar,
     *,
     collapse_repeats: bool | None = None,
     path: Path | None = None,
@@ -340,7 +338,7 @@ def evaluate_captions(
     settings = caption_settings(
         run.config, split, search, metrics, _describe_other(run, data, path.parent), collapse_repeats
     )
-    captions = generate(run, dataset, search, members, progress_bar=progress_bar)
+    captions = generate(run, dataset, search, members)
     settings = {"images": len(dataset), **settings, "weights": [member.weights for member in (run, *members)]}
     if settings["collapse_repeats"]:
         captions = collapse(captions)
@@ -350,9 +348,7 @@ def evaluate_captions(
     return Evaluation(path, len(dataset), scores, dataset.missing_targets)
 
 
-def evaluate_task(
-    run: Run, options: EvaluateOptions, path: Path, progress_bar: ProgressBar = no_progress_bar
-) -> Evaluation:
+def evaluate_task(run: Run, options: EvaluateOptions, path: Path) -> Evaluation:
     """Predict a split with a model of any task, score the predictions, and write both to `path`.
 
     Where the options name a folder for submissions, it also gets EvalAI's result file, for questions.
@@ -364,7 +360,7 @@ def evaluate_task(
             "leave it out"
         )
     task, examples = run.task, load_examples(run, split, options.features)
-    predictions = predict(run, examples, options.beam_size, progress_bar=progress_bar)
+    predictions = predict(run, examples, options.beam_size)
     settings: dict[str, Any] = {"task": task.name, "split": split, "examples": len(predictions)}
     settings |= {"beam_size": options.beam_size, "weights": [run.weights]}
     if path.parent != run.folder or options.features is not None:
@@ -387,7 +383,6 @@ def caption_coco_server(
     members: Sequence[CaptionerRun],
     folder: Path,
     options: EvaluateOptions,
-    progress_bar: ProgressBar = no_progress_bar,
 ) -> Mapping[Path, int]:
     """Write the two files of COCO's captioning server to `folder`; return their paths with the numbers of images.
 
@@ -396,9 +391,7 @@ def caption_coco_server(
     splits, search = coco_splits(run, options.test_features), options.select()
     for split in splits.values():
         check_extractor(run, split)
-    captions = {
-        part: generate(run, split, search, members, progress_bar=progress_bar) for part, split in splits.items()
-    }
+    captions = {part: generate(run, split, search, members) for part, split in splits.items()}
     paths = write_submission(folder, options.algorithm or run.folder.resolve().name, captions)
     write_json(folder / SUBMISSION_WEIGHTS, [member.weights for member in (run, *members)])
     return dict(zip(paths, map(len, captions.values()), strict=True))

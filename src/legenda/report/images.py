@@ -120,17 +120,10 @@ def find_images_by_name(
     if isinstance(data, SceneCounts):
         seed = data.seed
         return cache(lambda name: draw_scene_image(split, int(name.rpartition("-")[2]), seed))
-    _check_folder(folder)
-    files = _match_names(set(names), [folder] if folder is not None else _data_folders(data))
+    files = match_photographs(set(names), [folder] if folder is not None else _data_folders(data))
     if folder is not None and names and not files:
         raise DataError(f"{folder} holds none of the photographs, such as that of {min(names)}; name their folder")
     return lambda name: ReportImage(read_image(files[name]), "", no_verdict) if name in files else None
-
-
-def match_photographs(names: Collection[str], folder: Path) -> dict[str, Path]:
-    """Return the image files of a folder, and one folder below, by name, as `find_images_by_name` finds them."""
-    _check_folder(folder)
-    return _match_names(names, [folder])
 
 
 def draw_scene_image(split: str, position: int, seed: int, families: Sequence[Family] = FAMILIES) -> ReportImage:
@@ -170,8 +163,11 @@ def _check_folder(folder: Path | None) -> None:
         raise DataError(f"{folder} is not a folder; name the folder of the photographs")
 
 
-def _match_names(names: Collection[str], roots: Sequence[Path]) -> dict[str, Path]:
-    """Return the files that have one of the names, perhaps with a suffix, or COCO's name for a number among them."""
+def match_photographs(names: Collection[str], roots: Sequence[Path]) -> dict[str, Path]:
+    """Return the files that have one of the names, perhaps with a suffix, or COCO's name for a number among them.
+
+    roots: folders, in which and one folder below which they are; raise DataError for one that does not exist.
+    """
     named: dict[str, Path] = {}
     numbered: dict[str, Path] = {}
     for path in (path for root in roots for path in _photographs(root)):
@@ -187,6 +183,7 @@ def _with_subfolders(root: Path) -> list[Path]:
 
 
 def _photographs(root: Path) -> Iterator[Path]:
+    _check_folder(root)
     for folder in _with_subfolders(root):
         yield from sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES["image"])
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from legenda.errors import ConfigError, DataError
 from legenda.io import atomic_write
@@ -31,10 +31,8 @@ _WHOLE = 0.99
 def average_heads(attention: np.ndarray, head: int | None = None) -> np.ndarray:
     """Return weights `(T, N)` of T words from `(T, H, N)`: those of one head, or the mean over all.
 
-    Raise DataError for another shape, ConfigError for an unknown head.
+    Raise ConfigError for an unknown head.
     """
-    if attention.ndim != 3:
-        raise DataError(f"attention needs the shape (words, heads, regions), not {attention.shape}")
     heads = attention.shape[1]
     if head is None:
         return attention.mean(axis=1)
@@ -52,14 +50,8 @@ def draw_overlay(
     the largest, the darker its region; up to MAX_OUTLINES regions are outlined; the region with the largest weight is
     red and labeled with it. Regions that are the whole image count only where all are. If all weights are 0 the image
     is returned unchanged.
-
-    Raise DataError when the shapes disagree or a weight is negative or not finite.
     """
     boxes, weights = np.asarray(boxes, dtype=float).reshape(-1, 4), np.asarray(weights, dtype=float)
-    if weights.shape != (len(boxes),):
-        raise DataError(f"{len(boxes)} boxes need as many weights, not the shape {weights.shape}")
-    if not (np.isfinite(weights).all() and (weights >= 0).all()):
-        raise DataError("attention has a negative or non-finite weight; give weights of 0 or more")
     image = image.convert("RGB")
     outlined = len(boxes) <= MAX_OUTLINES
     whole = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1) > _WHOLE
@@ -104,11 +96,9 @@ def draw_words(
     """Draw a sheet with the image and, for each of T words, the image with the word's attention.
 
     attention: `(T, N)`, see `average_heads`. side: the longer side of each tile in pixels; columns: the maximal number
-    of tiles in a line. Raise DataError as `draw_overlay` does, and when words and attention differ in number.
+    of tiles in a line.
     """
-    if len(words) != len(attention):
-        raise DataError(f"{len(words)} words need as many rows of attention, not {len(attention)}")
-    small = _resize(image.convert("RGB"), side)
+    small = ImageOps.contain(image.convert("RGB"), (side, side))
     tiles = [small, *(draw_overlay(small, boxes, weights) for weights in attention)]
     width, height = small.size
     font = ImageFont.load_default(16)
@@ -129,19 +119,6 @@ def draw_words(
     return sheet
 
 
-def stack_sheets(sheets: Sequence[Image.Image]) -> Image.Image:
-    """Stack sheets of `draw_words` vertically; raise DataError where there is none."""
-    if not sheets:
-        raise DataError("there is no sheet to stack; give at least one")
-    width, height = max(sheet.width for sheet in sheets), sum(sheet.height for sheet in sheets)
-    stacked = Image.new("RGB", (width, height), _PAPER)
-    top = 0
-    for sheet in sheets:
-        stacked.paste(sheet, (0, top))
-        top += sheet.height
-    return stacked
-
-
 def draw_caption_attention(
     image: Image.Image, captions: Sequence[GeneratedCaption], *, title: str, head: int | None = None, side: int = 240
 ) -> Image.Image:
@@ -159,7 +136,12 @@ def draw_caption_attention(
         weights = average_heads(caption.heads, head)
         heading = f"{title}: {caption.text}" + ("" if head is None else f" (head {head})")
         sheets.append(draw_words(image, caption.boxes, caption.words, weights, title=heading, side=side))
-    return stack_sheets(sheets)
+    stacked = Image.new("RGB", (max(sheet.width for sheet in sheets), sum(sheet.height for sheet in sheets)), _PAPER)
+    top = 0
+    for sheet in sheets:
+        stacked.paste(sheet, (0, top))
+        top += sheet.height
+    return stacked
 
 
 def safe_file_name(name: str) -> str:
@@ -213,11 +195,6 @@ def _pixel_boxes(boxes: np.ndarray, image: Image.Image) -> list[tuple[int, int, 
     first = np.minimum(corners[:, :2], edges[:2] - 1)
     last = np.maximum(corners[:, 2:] - 1, first)
     return [(x1, y1, x2, y2) for (x1, y1), (x2, y2) in zip(first.tolist(), last.tolist(), strict=True)]
-
-
-def _resize(image: Image.Image, side: int) -> Image.Image:
-    scale = side / max(image.size)
-    return image.resize((max(1, round(image.width * scale)), max(1, round(image.height * scale))))
 
 
 def _label(draw: ImageDraw.ImageDraw, box: tuple[int, int, int, int], text: str, size: tuple[int, int]) -> None:

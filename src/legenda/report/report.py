@@ -29,7 +29,6 @@ from legenda.report.overlay import average_heads, blank_canvas, draw_caption_att
 from legenda.report.page import Breakdown, ExampleCard, ModelRun, Report, ScoreColumn, encoded_size, write_report
 from legenda.run_folder import HISTORY, find_seeds
 from legenda.tasks.reporting import EvaluationResult, Example, MetricWithCI, Prediction, ReportedTask, group_key
-from legenda.terminal import ProgressBar, no_progress_bar
 from legenda.training.checkpoint import read_history
 
 if TYPE_CHECKING:
@@ -59,9 +58,7 @@ _CANVAS_SIDE = 384
 """Pixels of the longer side of the canvas that replaces a missing image."""
 
 
-def write_caption_report(
-    runs: Mapping[str, CaptionerRun], options: ReportOptions, *, progress_bar: ProgressBar = no_progress_bar
-) -> str:
+def write_caption_report(runs: Mapping[str, CaptionerRun], options: ReportOptions) -> str:
     """Write the page of captioners, and the overlays where they are asked for, and return a summary.
 
     Raise DataError where the runs have different images or the split has no references.
@@ -73,7 +70,7 @@ def write_caption_report(
     if options.head is not None:
         for name, run in runs.items():
             check_head(run, splits[name], options.head)
-    captions_by_run, results = predict_and_score(runs, splits, options.beam_size, progress_bar=progress_bar)
+    captions_by_run, results = predict_and_score(runs, splits, options.beam_size)
     positions = _choose_examples(split, results, options)
     captions = {
         position: {name: by_id[split.ids[position]] for name, by_id in captions_by_run.items()}
@@ -131,9 +128,7 @@ def write_caption_report(
     return f"{summary}\n{options.overlays}: {write_overlays(options.overlays, by_id, options.head)} attention sheets"
 
 
-def write_task_report(
-    runs: Mapping[str, Run], options: ReportOptions, *, progress_bar: ProgressBar = no_progress_bar
-) -> str:
+def write_task_report(runs: Mapping[str, Run], options: ReportOptions) -> str:
     """Write the page of runs of another task than captioning and return a summary.
 
     Raise an error where the runs have different tasks or examples, or the split has no references.
@@ -150,9 +145,7 @@ def write_task_report(
     reject_captioner_options(first, options, _CAPTION_OPTIONS)
     splits = {name: load_examples(run, options.split) for name, run in runs.items()}
     split = common_split(runs, splits, options.split, task.noun, "report runs of the same data together")
-    predictions = {
-        name: predict(run, splits[name], options.beam_size, progress_bar=progress_bar) for name, run in runs.items()
-    }
+    predictions = {name: predict(run, splits[name], options.beam_size) for name, run in runs.items()}
     results = {name: task.score_with_intervals(predictions[name], splits[name]) for name in runs}
     positions = _choose_examples(split, results, options)
     indices = np.array(positions, np.int64)
@@ -294,7 +287,6 @@ def predict_with_attention(
     beam_size: int,
     *,
     positions: Sequence[int] | None = None,
-    progress_bar: ProgressBar = no_progress_bar,
 ) -> dict[str, GeneratedCaption]:
     """Return the best caption of each image with its attention, by id; one beam search for each image.
 
@@ -315,7 +307,6 @@ def predict_with_attention(
         SearchOptions(beam_size=beam_size),
         positions=chosen,
         attention_callback=keep,
-        progress_bar=progress_bar,
     )
     return captions
 
@@ -340,8 +331,6 @@ def predict_and_score(
     runs: Mapping[str, CaptionerRun],
     splits: Mapping[str, CaptionDataset],
     beam_size: int,
-    *,
-    progress_bar: ProgressBar = no_progress_bar,
 ) -> tuple[dict[str, dict[str, GeneratedCaption]], dict[str, EvaluationResult]]:
     """Return the captions of each run by id, from one beam search for each image, and their scores.
 
@@ -350,7 +339,7 @@ def predict_and_score(
     captions, results = {}, {}
     for name, run in runs.items():
         split = splits[name]
-        captions[name] = predict_with_attention(run, split, beam_size, progress_bar=progress_bar)
+        captions[name] = predict_with_attention(run, split, beam_size)
         texts = {identity: caption.text for identity, caption in captions[name].items()}
         scores = score_per_image(texts, dict(zip(split.ids, split.references, strict=True)), split.score)
         bounds = {metric: None if i is None else (i.low, i.high) for metric, i in intervals(scores).items()}

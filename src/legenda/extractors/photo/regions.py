@@ -6,9 +6,7 @@ it has and leaves the others 0, so that images of which only boxes are known hav
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Self
 
@@ -17,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from legenda.compute import AUTO, ComputeOptions
+from legenda.compute import ComputeOptions
 from legenda.errors import CheckpointError
 from legenda.extractors.base import Extractor, check_alone
 from legenda.extractors.photo.vision import CLASSES, PARTS, ImageVectors, Vision, part_boxes
@@ -136,17 +134,6 @@ def _largest(scores: np.ndarray, count: int) -> np.ndarray:
     return np.argsort(-scores, axis=1, kind="stable")[:, :count]
 
 
-def caption_shares(captions: Sequence[Sequence[str]], index: dict[str, int]) -> np.ndarray:
-    """Return the share of tokenized captions that hold each word or pair of words, `(len(index),)`."""
-    shares = np.zeros(len(index), np.float32)
-    for tokens in captions:
-        present = {*tokens, *(" ".join(pair) for pair in pairwise(tokens))}
-        for name in present:
-            if name in index:
-                shares[index[name]] += 1 / len(captions)
-    return shares
-
-
 @dataclass(frozen=True, eq=False)
 class RegionMaker:
     """Make regions of image vectors, and predict words.
@@ -199,11 +186,11 @@ class RegionMaker:
         return features, boxes
 
 
-def load_photo(model: str = "", *, compute: ComputeOptions = AUTO, folder: Path = ASSETS / PACKAGED) -> Extractor:
-    """Return the extractor of the packaged model, or of another folder, always on the CPU.
+def load_photo(model: str, *, compute: ComputeOptions) -> Extractor:
+    """Return the extractor of the packaged model, whose features are `(N, WIDTH)`, always on the CPU.
 
-    Its features are `(N, WIDTH)`. Raise LegendaError for a file that is missing or damaged.
+    Raise LegendaError for a file that is missing or damaged.
     """
     check_alone("photo", model, compute)
-    vision, maker = Vision.load(folder), RegionMaker.load(folder)
+    vision, maker = Vision.load(ASSETS / PACKAGED), RegionMaker.load(ASSETS / PACKAGED)
     return Extractor("photo", lambda images: [maker.regions(vision(image)) for image in images])
