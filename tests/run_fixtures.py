@@ -13,8 +13,9 @@ from PIL import Image
 
 from command_results import SCENES, SHORT, TINY
 from legenda.cli.main import main
+from legenda.config import to_json
 from legenda.data.captions import KarpathyData, ScenesData
-from legenda.evaluation.runs import describe_data, load_captioner_run
+from legenda.evaluation.runs import load_captioner_run
 from legenda.extractors import load_extractor
 from legenda.jobs import extract_store
 from legenda.recipes import Data
@@ -67,7 +68,7 @@ def make_run(tmp_path_factory, sized) -> Callable[..., Path]:
         model = TASKS.get(task)(opened).create(name, small | (options or {})).eval()
         path = tmp_path_factory.mktemp("runs") / (folder or name)
         extractor = getattr(opened.train, "extractor", None)
-        described = {"recipe": f"scenes.{name}", "data": describe_data(data, path), "extractor": extractor}
+        described = {"recipe": f"scenes.{name}", "data": to_json(data, path), "extractor": extractor}
         return model.save(path, **(described | {"task": task} | sections))
 
     return make

@@ -28,9 +28,9 @@ from pathlib import Path
 import torch
 
 import legenda
+from legenda.config import to_json
 from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scene
-from legenda.evaluation.runs import describe_data
 from legenda.extractors import load_extractor, read_image, run_extractor
 from legenda.jobs.job import index_listing, write_sorted
 from legenda.pipeline import open as open_pipeline
@@ -96,7 +96,7 @@ def make_run(folder: Path, work: Work) -> Path:
         work.model, vocab_size=len(opened.vocabulary), feature_dim=feature_dim, **work.sizes
     ).eval()
     model.vocabulary = opened.vocabulary
-    return model.save(folder, recipe=f"scenes.{work.model}", data=describe_data(data), extractor=extractor)
+    return model.save(folder, recipe=f"scenes.{work.model}", data=to_json(data, folder), extractor=extractor)
 
 
 def one_process(run: Path, images: list[Path]) -> None:

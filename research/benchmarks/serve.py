@@ -30,9 +30,9 @@ from pathlib import Path
 import numpy as np
 import tyro
 
+from legenda.config import to_json
 from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scene
-from legenda.evaluation.runs import describe_data
 from legenda.models import create_model
 from legenda.papers import get_recipe
 
@@ -93,7 +93,7 @@ def save_untrained(folder: Path, smaller: dict[str, int]) -> Path:
     }
     model = create_model(recipe.model, **options)
     model.vocabulary = opened.vocabulary
-    return model.save(folder, recipe=recipe.name, data=describe_data(data, folder), extractor="scenes")
+    return model.save(folder, recipe=recipe.name, data=to_json(data, folder), extractor="scenes")
 
 
 @contextmanager

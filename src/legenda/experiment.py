@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from legenda.compute import ComputeOptions, Precision
-from legenda.evaluation.runs import describe_data
+from legenda.config import to_json
 from legenda.papers import get_recipe
 from legenda.recipes import Recipe, continue_from
 from legenda.tasks.base import TASKS
@@ -69,7 +69,7 @@ def train(
         TASKS.get(recipe.task)(recipe.data.open(progress)),
         recipe.stages,
         out,
-        sections={"recipe": recipe.name, "data": describe_data(recipe.data, out)},
+        sections={"recipe": recipe.name, "data": to_json(recipe.data, out)},
         init_from=init_from,
         device=device,
         devices=devices,

@@ -8,7 +8,6 @@ import pytest
 from legenda.config import to_json
 from legenda.data.captions import ScenesData
 from legenda.evaluation.evaluate import evaluation_path
-from legenda.evaluation.runs import describe_data
 from legenda.extras.vqa import SceneQuestionsData
 from legenda.io import write_json
 from legenda.metrics import compare, evaluate
@@ -53,7 +52,7 @@ def test_answers_are_compared_on_the_data_of_their_run(run_command, tmp_path):
     right = {question.id: split.annotations[question.id].answers[0] for question in split.examples}
     runs = []
     for name, answers in (("a", right), ("b", dict.fromkeys(right, "no such answer"))):
-        write_json(tmp_path / name / CONFIG, {"data": describe_data(QUESTIONS, tmp_path / name)})
+        write_json(tmp_path / name / CONFIG, {"data": to_json(QUESTIONS, tmp_path / name)})
         evaluation = {"task": "vqa", "split": "test", "predictions": answers}
         write_json(evaluation_path(tmp_path / name, "test"), evaluation)
         runs.append(str(tmp_path / name))

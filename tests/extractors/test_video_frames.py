@@ -158,11 +158,11 @@ def test_truncated_videos_are_refused(tmp_path, suffix, codec):
     ("options", "message"),
     [
         ((None, None), "either --num-frames or --frame-rate"),
-        ((0, None), "--num-frames must lie between 1 and 10000, not 0"),
-        ((2**63 - 1, None), "--num-frames must lie between 1 and 10000, not 9223372036854775807"),
-        ((None, float("nan")), "--frame-rate must be above 0, not nan"),
+        ((0, None), "num_frames must be greater than or equal to 1, not 0"),
+        ((2**63 - 1, None), "num_frames must be less than or equal to 10000, not 9223372036854775807"),
+        ((None, float("nan")), "frame_rate must be a finite number, not nan"),
     ],
 )
 def test_impossible_samplings_are_rejected(options, message):
     with pytest.raises(ConfigError, match=message):
-        FrameSampling(*options)
+        FrameSampling(num_frames=options[0], frame_rate=options[1])

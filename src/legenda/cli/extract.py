@@ -88,7 +88,7 @@ def run(arguments: Sequence[str]) -> None:
     sampling: FrameSampling | None = None
     medium: Medium = "image"
     if options.num_frames is not None or options.frame_rate is not None:
-        sampling, medium = FrameSampling(options.num_frames, options.frame_rate), "video"
+        sampling, medium = FrameSampling(num_frames=options.num_frames, frame_rate=options.frame_rate), "video"
         import_extra("av", "video")
     engine, workers = options.engine, options.workers
     if engine == "local" and len(options.computes()) > 1:

@@ -14,7 +14,7 @@ import tyro
 from legenda.cli._parallel import run_parallel
 from legenda.cli.options import parse
 from legenda.compute import SearchOptions
-from legenda.config import Config, Count, PositiveInt
+from legenda.config import Config, Count, PositiveInt, to_json
 from legenda.errors import ConfigError, LegendaError, did_you_mean
 from legenda.evaluation.evaluate import (
     SUBMISSION_WEIGHTS,
@@ -23,7 +23,6 @@ from legenda.evaluation.evaluate import (
     evaluation_path,
     read_scores,
 )
-from legenda.evaluation.runs import describe_data
 from legenda.io import read_json, write_json, write_text
 from legenda.models.checkpoint import build_on_meta, read_checksum
 from legenda.papers import PaperRow, PaperTable, all_tables, get_recipe, get_table, shared_recipe
@@ -304,7 +303,7 @@ def _check_data(folder: Path, recipe: Recipe) -> None:
     """Raise ConfigError where the folder holds a run on other data than those of the recipe."""
     if (folder / CONFIG).exists():
         stored, own = read_config(folder, "delete the folder to train the row again").get("data"), recipe.data
-        if stored != describe_data(own, folder):
+        if stored != to_json(own, folder):
             raise ConfigError(f"{folder} holds a run on other data than {own!r}; name another folder with --out")
 
 

@@ -118,19 +118,11 @@ def _check_scores(run: Run) -> Iterator[str]:
     """Score the stored predictions again where they were made on the run's own data."""
     for path in _evaluations(run.folder):
         content = read_json(path, "write it again with legenda evaluate")
-        if (
-            not isinstance(content, Mapping)
-            or not content.keys() & {"captions", "predictions"}
-            or "split" not in content
-        ):
-            yield f"{path} is not the file of an evaluation; write it again with legenda evaluate"
-            continue
+        content = content if isinstance(content, Mapping) and "split" in content else {}
         predictions, scores = content.get("captions", content.get("predictions")), content.get("scores") or {}
-        numbers = isinstance(scores, Mapping) and all(
-            isinstance(value, int | float | None) for value in scores.values()
-        )
+        numbers = isinstance(scores, Mapping) and all(isinstance(n, int | float | None) for n in scores.values())
         if not isinstance(predictions, Mapping) or not numbers:
-            yield f"{path} has predictions or scores that are no object; write it again with legenda evaluate"
+            yield f"{path} is not the file of an evaluation; write it again with legenda evaluate"
             continue
         data = run.config.get("data")
         if data is None or "runs" in content or content.get("data", data) != data:

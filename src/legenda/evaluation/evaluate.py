@@ -25,7 +25,7 @@ from legenda.data.features.base import extractor_name
 from legenda.data.features.readers import open_features
 from legenda.decoding import Ensemble, GenerationOutput
 from legenda.errors import ConfigError, DataError, LegendaError
-from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, describe_data, replace_features
+from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, replace_features
 from legenda.extractors.base import describe_unfamiliar, find_unfamiliar
 from legenda.extras.vqa import write_vqa_results
 from legenda.io import read_json, write_json, write_text
@@ -75,7 +75,7 @@ def caption_settings(
 ) -> dict[str, Any]:
     """Return the settings of captions and their scores, except the weights, as the file holds them.
 
-    config: the run's config.json. data: from `describe_data`, where the data are not those of the run.
+    config: the run's config.json. data: as JSON, where the data are not those of the run.
     collapse_repeats: whether repeated words were dropped; None for what the run's training did.
     """
     validated = bool((config.get("stages") or [{}])[-1].get("eval_collapse_repeats"))
@@ -364,7 +364,7 @@ def evaluate_task(run: Run, options: EvaluateOptions, path: Path) -> Evaluation:
     settings: dict[str, Any] = {"task": task.name, "split": split, "examples": len(predictions)}
     settings |= {"beam_size": options.beam_size, "weights": [run.weights]}
     if path.parent != run.folder or options.features is not None:
-        settings["data"] = describe_data(replace_features(run.data(), options.features), path.parent)
+        settings["data"] = to_json(replace_features(run.data(), options.features), path.parent)
     missing_targets = getattr(examples, "missing_targets", None)
     scores = write_evaluation(
         path, settings, "predictions", predictions, lambda: {} if missing_targets else task.score(predictions, examples)
@@ -404,7 +404,7 @@ def _describe_other(run: Run, data: Data, folder: Path) -> dict[str, Any] | None
             return None
     except LegendaError:
         pass
-    return describe_data(data, folder)
+    return to_json(data, folder)
 
 
 def _score(captions: dict[str, str], split: CaptionDataset, metrics: Metrics) -> ScoreDict:

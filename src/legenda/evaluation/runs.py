@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from legenda.compute import CPU, ComputeOptions, RunOptions
-from legenda.config import map_paths, to_json
+from legenda.config import map_paths
 from legenda.data.features.base import UNNAMED, ExtractorIdentity, extractor_name, is_same_extractor
 from legenda.data.registry import DATASETS
 from legenda.errors import CheckpointError, ConfigError, LegendaError
@@ -207,11 +207,6 @@ def load_run(name: str | Path, compute: RunOptions = CPU) -> Run:
     compute.apply(model)
     kind: Any = CaptionerRun if isinstance(model, Captioner) else Run
     return kind(folder, model, config, compute.ignore_extractor_mismatch, compute.allow_download)
-
-
-def describe_data(data: Data, folder: Path) -> dict[str, Any]:
-    """Return the "data" part of the config.json in a run folder, to which its paths are relative."""
-    return to_json(data, folder)
 
 
 def unique_run_names(folders: Sequence[Path]) -> dict[str, Path]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 from PIL import Image
+from pydantic import Field, model_validator
 
+from legenda.config import Config, PositiveFloat
 from legenda.errors import ConfigError, DataError, import_extra
 from legenda.extractors.base import Extractor, ImageRegions, run_extractor
 
@@ -23,12 +24,7 @@ _LAST_PACKETS = 8
 """FFmpeg marks the packet at which a file is cut, after which its parsers flush a few others."""
 
 
-class UnreadableVideoError(DataError):
-    """A video cannot be decoded."""
-
-
-@dataclass(frozen=True)
-class FrameSampling:
+class FrameSampling(Config):
     """Which frames of a video are taken: `num_frames` of them, or `frame_rate` in each second.
 
     Of n frames, number k of `num_frames` N is floor((k + 0.5) n / N), so a shorter video repeats frames. By rate, the
@@ -36,16 +32,14 @@ class FrameSampling:
     exactly one of them is given, positive, and at most MAX_FRAMES frames are asked for.
     """
 
-    num_frames: int | None = None
-    frame_rate: float | None = None
+    num_frames: Annotated[int, Field(ge=1, le=MAX_FRAMES)] | None = None
+    frame_rate: PositiveFloat | None = None
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _check_sampling(self) -> Self:
         if (self.num_frames is None) == (self.frame_rate is None):
             raise ConfigError("give either --num-frames or --frame-rate for videos, not both")
-        if self.num_frames is not None and not 1 <= self.num_frames <= MAX_FRAMES:
-            raise ConfigError(f"--num-frames must lie between 1 and {MAX_FRAMES}, not {self.num_frames}")
-        if self.frame_rate is not None and not 0 < self.frame_rate < math.inf:
-            raise ConfigError(f"--frame-rate must be above 0, not {self.frame_rate}")
+        return self
 
     @property
     def ending(self) -> str:
@@ -59,8 +53,8 @@ def extract_video(
     """Return features (frames, D), of each frame the mean of its regions, and no boxes.
 
     source: a path, or the content of a file, with its `name`. batch_size: frames that the extractor gets at once.
-    Raise UnreadableVideoError, naming the file, where it is truncated or cannot be decoded, DataError where the
-    extractor fails, and ConfigError without PyAV.
+    Raise DataError, naming the file, where it is truncated or cannot be decoded, and where the extractor fails, and
+    ConfigError without PyAV.
     """
     name = name or str(source)
     frames = read_frames(source, sampling, name)
@@ -95,9 +89,7 @@ def read_frames(source: Path | bytes, sampling: FrameSampling, name: str | None 
                 raise ValueError("it has no frames")
     except Exception as error:  # FFmpeg and PyAV raise exceptions of many types
         reason = "it has no video" if isinstance(error, IndexError) else getattr(error, "strerror", None) or error
-        raise UnreadableVideoError(
-            f"{name or source} cannot be decoded ({reason}); convert it to MP4 or leave it out"
-        ) from error
+        raise DataError(f"{name or source} cannot be decoded ({reason}); convert it to MP4 or leave it out") from error
 
 
 def _count_frames(container: Any) -> int:

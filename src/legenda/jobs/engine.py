@@ -11,12 +11,12 @@ import os
 import signal
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
 from multiprocessing import get_context
@@ -77,7 +77,7 @@ def run_job(
     for the processes of a pool.
     Raise LegendaError for one of a worker, for a cluster that is too small, and where shards are missing at the end.
     """
-    start, stats, done = time.monotonic(), JobStats(), 0
+    start, totals, done = time.monotonic(), Counter[str](), 0
     threads = max(1, torch.get_num_threads() // workers)
 
     def advance(images: int = 1) -> None:
@@ -92,20 +92,17 @@ def run_job(
     else:
         results = (_run_in_pool if engine == "pool" else _run_with_ray)(job, load, device, threads, workers)
     for result in results:
-        stats = JobStats(
-            stats.shards + 1,
-            stats.images + result.images,
-            stats.failed + result.failed,
-            stats.cached + result.cached * result.images,
-        )
-        advance(stats.images - done)
+        cached = result.cached * result.images
+        totals.update(shards=1, images=result.images, failed=result.failed, cached=cached)
+        advance(totals["images"] - done)
+    stats = JobStats(**totals, seconds=time.monotonic() - start)
     if (stats.shards, stats.images) != (job.shards, job.images):
         raise DataError(
             f"{job.folder} holds {stats.images} of {job.images} images in {stats.shards} of {job.shards} shards; call "
             "the same command again, or name another folder if the files were changed"
         )
     job.clean()
-    return replace(stats, seconds=time.monotonic() - start)
+    return stats
 
 
 Worker = Callable[[int], ShardResult]
