@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
-from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import find_spec, module_from_spec
+from importlib.machinery import SourceFileLoader
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from pkgutil import resolve_name
 from types import ModuleType
@@ -178,7 +178,9 @@ def run_source(path: Path, source: bytes, name: str) -> ModuleType:
 
     Raise ConfigError when it fails.
     """
-    module = module_from_spec(ModuleSpec(name, SourceFileLoader(name, str(path)), origin=str(path)))
+    spec = spec_from_file_location(name, path, loader=SourceFileLoader(name, str(path)))
+    assert spec is not None
+    module = module_from_spec(spec)
     sys.modules[name] = module  # dataclasses, type hints, pickle and inspect look their module up
     try:
         exec(compile(source, path, "exec"), module.__dict__)
