@@ -96,14 +96,17 @@ def is_folder(out: Path) -> bool:
 def _caption(options: CaptionOptions) -> None:
     """Caption in this process, and print each caption when it is there."""
     from legenda.extractors.images import find_names, is_url
-    from legenda.report.overlay import AttentionSheets
 
     names = find_names(options.images, allow_urls=options.allow_urls)
     check_output(options.out, [name for name in names if not is_url(name)])
     if options.output_format == "coco":
         check_coco_names(names)
     pipeline = open_pipeline(options.model, options.extractor, options.device, **_flags(options))
-    sheets = None if options.save_attention is None else AttentionSheets(options.save_attention, options.head)
+    sheets = None
+    if options.save_attention is not None:
+        from legenda.report.overlay import AttentionSheets
+
+        sheets = AttentionSheets(options.save_attention, options.head)
     errors: list[str] = []
 
     def read_captions(progress: Callable[[int, int], None]) -> Iterator[ImageCaptions]:
