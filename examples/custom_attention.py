@@ -18,8 +18,8 @@ from torch.nn import functional as F
 
 import legenda
 from legenda.attention import AttentionOutput
+from legenda.config import to_json
 from legenda.data.captions import ScenesData
-from legenda.evaluation.runs import describe_data
 from legenda.tasks import Captioning
 from legenda.training import Constant, TrainingConfig, train
 
@@ -60,7 +60,7 @@ def main(folder: Path, scenes: int = 200, epochs: int = 3) -> float:
     task = Captioning(data.open(print))
     training = TrainingConfig(epochs=epochs, batch_size=20, captions_per_image=1, schedule=Constant(learning_rate=3e-3))
     options = {"attention": "cosine", "dim": 32, "num_heads": 2, "num_layers": 1, "ff_dim": 64, "dropout": 0.0}
-    result = train("transformer", options, task, (training,), folder, sections={"data": describe_data(data, folder)})
+    result = train("transformer", options, task, (training,), folder, sections={"data": to_json(data, folder)})
     print(f"{folder}: {training.monitor} {result.best:.3f} after epoch {result.best_epoch}")
     return result.best
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import legenda
 from legenda.compute import SearchOptions
+from legenda.config import to_json
 from legenda.data.captions import KarpathyData
 from legenda.data.scenes import draw_scene, make_scene, references
-from legenda.evaluation.runs import describe_data
 from legenda.extractors import load_extractor
 from legenda.jobs import extract_store
 from legenda.tasks import Captioning
@@ -49,9 +49,7 @@ def main(folder: Path) -> dict[str, float | None]:
     task = Captioning(data.open(print))
     training = TrainingConfig(epochs=3, batch_size=12, captions_per_image=1, schedule=Constant(learning_rate=3e-3))
     sizes = {"dim": 32, "num_heads": 2, "num_layers": 1, "ff_dim": 64, "dropout": 0.0}
-    train(
-        "transformer", sizes, task, (training,), folder / "run", sections={"data": describe_data(data, folder / "run")}
-    )
+    train("transformer", sizes, task, (training,), folder / "run", sections={"data": to_json(data, folder / "run")})
 
     model = legenda.load(folder / "run")
     captions = generate_captions(model, task.validation, options=SearchOptions(beam_size=2))

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar, cast, get_origin
 
@@ -104,10 +104,11 @@ def describe(error: ValidationError, kind: type[BaseModel], name: str) -> str:
     first = error.errors(include_url=False)[0]
     *path, last = first["loc"] or ("",)
     owner = ".".join((name, *map(str, path)))
-    field = _field(kind, first["loc"])
+    field, _ = _find_field(kind, first["loc"])
     about = "" if field is None or not field.description else " ".join(field.description.split()).rstrip(".")
     if first["type"] == "extra_forbidden":
-        return f"{owner} has no option {last!r}; {did_you_mean(str(last), _fields(kind, path))}"
+        known = getattr(_find_field(kind, path)[1], "model_fields", {})
+        return f"{owner} has no option {last!r}; {did_you_mean(str(last), known)}"
     if first["type"] == "missing":
         return f"{owner} needs {last}" + (f": {about}" if about else "")
     where = f"{owner}.{last}" if first["loc"] else name
@@ -119,21 +120,15 @@ def describe(error: ValidationError, kind: type[BaseModel], name: str) -> str:
     return f"{where} {expected}, not {value}" + (f" ({about})" if about else "")
 
 
-def _fields(kind: Any, path: list[Any]) -> list[str]:
-    for name in path:
-        field = getattr(kind, "model_fields", {}).get(name)
-        kind = None if field is None else _config_of(field.annotation)
-    return list(getattr(kind, "model_fields", {}))
-
-
-def _field(kind: Any, path: tuple[Any, ...]) -> Any:
+def _find_field(kind: Any, path: Sequence[Any]) -> tuple[Any, Any]:
+    """Return the field at a path, None for an empty one, and the class of its value, or of the last configuration."""
     field = None
     for name in path:
         inner = getattr(kind, "model_fields", {}).get(name)
         if inner is None:
             break  # an item of a tuple or a mapping, which the field's description covers
         field, kind = inner, _config_of(inner.annotation)
-    return field
+    return field, kind
 
 
 def _config_of(annotation: Any) -> Any:

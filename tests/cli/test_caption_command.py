@@ -67,7 +67,7 @@ def test_unreadable_images_are_named_and_the_others_captioned(scenes_run, run_co
     lines = err.splitlines()
     assert [name in line for name, line in zip(("a.png", "c.png", "d.png"), lines, strict=False)] == [True] * 3
     assert "shows 0 things on a plain ground" in lines[2]
-    assert lines[3:] == ["legenda caption: 3 of 4 images were skipped; repair or leave out the images named above"]
+    assert lines[3:] == ["legenda caption: 3 of 4 images were skipped; repair or leave out those named above"]
 
 
 def test_an_earlier_output_is_kept_where_all_images_fail(scenes_run, run_command, tmp_path):

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 import tyro
 from pydantic import model_validator
 
-from legenda.cli.options import parse
+from legenda.cli.options import JobOptions, parse
 from legenda.compute import RunOptions, SearchOptions
 from legenda.config import Count, PositiveInt, to_json
 from legenda.data.annotations import coco_id
@@ -26,7 +26,7 @@ Format = Literal["text", "json", "csv", "coco"]
 _OF_OPEN = ("precision", "compile", "ignore_extractor_mismatch", "allow_download", "consensus")
 
 
-class CaptionOptions(RunOptions, SearchOptions):
+class CaptionOptions(RunOptions, SearchOptions, JobOptions):
     """Caption images with a trained model: one line each, file and caption.
 
     Images that cannot be read are named on the standard error and skipped; the exit code is then 2.
@@ -52,20 +52,10 @@ class CaptionOptions(RunOptions, SearchOptions):
     see docs/guides/large-scale.md."""
     batch_size: PositiveInt = 16
     """Images of a batch."""
-    allow_urls: bool = False
-    """Fetch images that are named by URLs."""
     save_attention: Path | None = None
     """A folder for the attention of each word: a PNG for each image, one tile a word."""
     head: int | None = None
     """The attention head that is drawn, from 0; by default the mean of all."""
-    engine: Literal["local", "pool", "ray"] = "local"
-    """What runs a job: local, this process; pool, several processes of this machine, which share its GPUs; ray, those
-    of Ray on this machine or on a cluster."""
-    workers: PositiveInt = 2
-    """Processes of pool and ray, which share the cores; local computes with one such share, so that the files of all
-    three are equal."""
-    shard_size: PositiveInt = 1000
-    """Images of a shard."""
 
     @model_validator(mode="after")
     def _check_caption(self) -> Self:
@@ -135,7 +125,8 @@ def _caption(options: CaptionOptions) -> None:
             content = "\n".join([*lines, ""])
             if len(errors) < len(names):
                 write_text(options.out, content)
-    _report(errors, len(names), f"; {options.out} was not written" if options.out and len(errors) == len(names) else "")
+    note = f"; {options.out} was not written" if options.out and len(errors) == len(names) else ""
+    report_skipped(errors, len(names), "images", note)
 
 
 def _caption_job(options: CaptionOptions, out: Path) -> None:
@@ -190,14 +181,13 @@ def _flags(options: CaptionOptions) -> dict[str, Any]:
     return {name: getattr(options, name) for name in _OF_OPEN}
 
 
-def _report(errors: Sequence[str], total: int, note: str) -> None:
+def report_skipped(errors: Sequence[str], total: int, images: str, note: str = "") -> None:
+    """Print the errors of images that were skipped; raise DataError where there are any."""
     if len(errors) == total == 1:
         raise DataError(f"{errors[0]}{note}")
     if errors:
         print("\n".join(map(escape_controls, errors)), file=sys.stderr)
-        raise DataError(
-            f"{len(errors)} of {total} images were skipped; repair or leave out the images named above{note}"
-        )
+        raise DataError(f"{len(errors)} of {total} {images} were skipped; repair or leave out those named above{note}")
 
 
 def format_captions(results: Iterable[ImageCaptions], output_format: Format) -> Iterator[str]:

@@ -1,6 +1,5 @@
 """`legenda extract`: features of images or videos, in one file or in the shards of a job."""
 
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -10,8 +9,8 @@ import torch
 import tyro
 from pydantic import model_validator
 
-from legenda.cli.caption import is_folder
-from legenda.cli.options import parse
+from legenda.cli.caption import is_folder, report_skipped
+from legenda.cli.options import JobOptions, parse
 from legenda.compute import ComputeOptions
 from legenda.config import PositiveFloat, PositiveInt
 from legenda.errors import ConfigError, DataError, import_extra
@@ -20,10 +19,10 @@ from legenda.extractors.base import absolute_name
 from legenda.extractors.images import Medium, find_names
 from legenda.jobs.engine import EngineName, JobStats, Load, require_ray, run_job
 from legenda.jobs.work import FeatureTask, extract_file, extract_shards, load_features, sampled_identity
-from legenda.terminal import escape_controls, progress_bar
+from legenda.terminal import progress_bar
 
 
-class ExtractOptions(ComputeOptions):
+class ExtractOptions(ComputeOptions, JobOptions):
     """Extract features of images, or of frames of videos, into a file or a folder that `legenda train` reads.
 
     Named extractors, of the extra "vision": hf:MODEL, a backbone (DINOv2, CLIP, SigLIP, ViT, ResNet ...: a grid)
@@ -56,16 +55,6 @@ class ExtractOptions(ComputeOptions):
     """Frames of each second of a video."""
     batch_size: PositiveInt = 32
     """Images, or frames of one video, of a batch."""
-    engine: EngineName = "local"
-    """local, this process; pool, several processes of this machine, which share its GPUs; ray, those of Ray on this
-    machine or on a cluster. The output is the same."""
-    workers: PositiveInt = 2
-    """Processes of pool and ray, which share the cores; local computes with one such share, so that the files of all
-    three are equal."""
-    shard_size: PositiveInt = 1000
-    """Images of a shard, which a stop may cost."""
-    allow_urls: bool = False
-    """Fetch images that are named by URLs."""
 
     @model_validator(mode="after")
     def _check_compute(self) -> Self:
@@ -115,18 +104,13 @@ def run(arguments: Sequence[str]) -> None:
     with progress_bar(title) as update:
         process = partial(process, progress=update)
         report = extract_file(names, identity, options.out, process, shard_size=options.shard_size)
-    for image, reason in report.skipped:
-        print(escape_controls(f"skipped {image}: {reason}"), file=sys.stderr)
     rate = (report.images - report.cached) / max(report.seconds, 1e-9)
     cached = f", {report.cached} of them by earlier calls" if report.cached else ""
     print(
         f"{options.out}: {report.images} {medium}s by {extractor.name}{cached}, {rate:.1f} {medium}s/s, "
         f"{len(report.skipped)} skipped"
     )
-    if report.skipped:
-        raise DataError(
-            f"{len(report.skipped)} of {len(names)} {medium}s were skipped; repair or leave out those named above"
-        )
+    report_skipped([reason for _, reason in report.skipped], len(names), f"{medium}s")
 
 
 def check_engine(engine: EngineName, device: str) -> None:

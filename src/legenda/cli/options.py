@@ -6,18 +6,33 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import tyro
 
 from legenda.compute import ComputeOptions
-from legenda.config import map_paths
+from legenda.config import Config, PositiveInt, map_paths
 from legenda.errors import OF_TRANSFORMERS, ConfigError, LegendaError
 from legenda.io import check_output
 from legenda.run_folder import CONFIG, RUN_FILES, evaluation_file
 from legenda.terminal import unguarded
 
 T = TypeVar("T")
+
+
+class JobOptions(Config):
+    """How many images are processed."""
+
+    engine: Literal["local", "pool", "ray"] = "local"
+    """local, this process; pool, several processes of this machine, which share its GPUs; ray, those of Ray on this
+    machine or on a cluster. The output is the same."""
+    workers: PositiveInt = 2
+    """Processes of pool and ray, which share the cores; local computes with one such share, so that the files of all
+    three are equal."""
+    shard_size: PositiveInt = 1000
+    """Images of a shard, which a stop may cost."""
+    allow_urls: bool = False
+    """Fetch images that are named by URLs."""
 
 
 def parse(options: type[T], arguments: Sequence[str], command: str) -> T:

@@ -116,14 +116,12 @@ class Ensemble(nn.Module):
             raise ConfigError(f"an ensemble of {len(models)} models needs as many weights above 0, not {weights}")
         if mean not in ("probabilities", "log_probabilities"):
             raise ConfigError(f"mean must be probabilities or log_probabilities, not {mean!r}")
-        first = models[0]
-        if any(
-            _special_ids(model) != _special_ids(first) or _vocabulary(model) != _vocabulary(first) for model in models
-        ):
+        words = [_vocabulary(model) for model in models]
+        if any(other != words[0] for other in words):
             raise ConfigError("the models of an ensemble must have the same vocabulary and special ids")
         self.models = nn.ModuleList(model for model in models if isinstance(model, nn.Module))
         self.decoder: Decoder = EnsembleDecoder([model.decoder for model in models], weights, mean)
-        self.generation_config = first.generation_config
+        self.generation_config = models[0].generation_config
         self._members = list(models)
 
     def encode(self, regions: Regions) -> EnsembleMemory:
@@ -141,11 +139,8 @@ def _members(memory: Memory) -> tuple[Memory, ...]:
     return memory.members
 
 
-def _special_ids(model: SupportsGeneration) -> tuple[int, int]:
-    return model.generation_config.bos_token_id, model.generation_config.eos_token_id
-
-
-def _vocabulary(model: SupportsGeneration) -> object:
-    """Return the vocabulary, or else its size."""
-    vocabulary = getattr(model, "vocabulary", None)
-    return vocabulary if vocabulary is not None else getattr(getattr(model, "config", None), "vocab_size", None)
+def _vocabulary(model: SupportsGeneration) -> tuple[object, int, int]:
+    """Return the vocabulary, or else its size, and the special ids."""
+    words = getattr(model, "vocabulary", None)
+    words = getattr(getattr(model, "config", None), "vocab_size", None) if words is None else words
+    return words, model.generation_config.bos_token_id, model.generation_config.eos_token_id

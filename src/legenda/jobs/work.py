@@ -269,6 +269,4 @@ def _stored(job: Job) -> Iterator[StoredImage]:
             store = open_features(lines.with_suffix(_STORE))
             if store.ids != ids:
                 raise DataError(f"{store.path} holds other images than {lines}; delete both and extract again")
-            for image in store.ids:
-                arrays = store.read([image])
-                yield image, arrays.features[0], None if arrays.boxes is None else arrays.boxes[0]
+            yield from store.images()

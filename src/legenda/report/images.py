@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -110,20 +110,19 @@ def resolve_images(
 
 def find_images_by_name(
     data: Any, split: str, names: Collection[str], folder: Path | None
-) -> Callable[[str], ReportImage | None]:
-    """Return a function from the name of an image, in the features or as a COCO number, to the image or None.
+) -> dict[str, ReportImage | None]:
+    """Return images by their names, in the features or as COCO numbers; None for one that is not found.
 
     data: settings of a data set other than captions. folder: where to search for photographs, there and one folder
     below; by default next to the files that the settings name. Raise DataError for a folder that does not exist or
     holds none of them.
     """
     if isinstance(data, SceneCounts):
-        seed = data.seed
-        return cache(lambda name: draw_scene_image(split, int(name.rpartition("-")[2]), seed))
-    files = match_photographs(set(names), [folder] if folder is not None else _data_folders(data))
+        return {name: draw_scene_image(split, int(name.rpartition("-")[2]), data.seed) for name in names}
+    files = match_photographs(names, [folder] if folder is not None else _data_folders(data))
     if folder is not None and names and not files:
         raise DataError(f"{folder} holds none of the photographs, such as that of {min(names)}; name their folder")
-    return lambda name: ReportImage(read_image(files[name]), "", no_verdict) if name in files else None
+    return {name: ReportImage(read_image(files[name]), "", no_verdict) if name in files else None for name in names}
 
 
 def draw_scene_image(split: str, position: int, seed: int, families: Sequence[Family] = FAMILIES) -> ReportImage:

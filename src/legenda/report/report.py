@@ -154,7 +154,8 @@ def write_task_report(runs: Mapping[str, Run], options: ReportOptions) -> str:
         for name, run in runs.items()
     }
     examples = {split.ids[position]: task.describe_example(split, position) for position in positions}
-    images = _find_images(first, options, list(examples.values()))
+    names = {example.image for example in examples.values() if example.image is not None}
+    images = find_images_by_name(first.data(), options.split, names, options.image_folder) if names else {}
     result = next(iter(results.values()))
     notes = _footnotes(task.noun, len(examples), len(split), several=len(runs) > 1)
     notes[1:1] = result.notes
@@ -492,15 +493,6 @@ def select_examples(scores: Sequence[Sequence[float]], count: int) -> list[int]:
     missing = count - len(selected)
     selected.update(dict.fromkeys(rest[index * len(rest) // missing] for index in range(missing)))
     return sorted(selected)
-
-
-def _find_images(run: Run, options: ReportOptions, examples: Sequence[Example]) -> dict[str, ReportImage | None]:
-    """Return the images of the examples by name; None for one that is not found."""
-    names = {example.image for example in examples if example.image is not None}
-    if not names:
-        return {}
-    find = find_images_by_name(run.data(), options.split, names, options.image_folder)
-    return {name: find(name) for name in names}
 
 
 def _card(
