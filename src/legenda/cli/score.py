@@ -6,23 +6,20 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal
 
 import tyro
 
 from legenda.cli.options import parse
-from legenda.evaluation.scoring import ScoringOptions, score_files
+from legenda.config import Config, NonNegativeInt, PositiveInt
+from legenda.evaluation.scoring import ScoringReport, score_files
 from legenda.io import write_json
 from legenda.terminal import create_console, escape_controls
-
-if TYPE_CHECKING:
-    from legenda.evaluation.scoring import ScoringReport
-
 
 _DOWNLOAD = "--download-spice"
 
 
-class Options(ScoringOptions):
+class ScoreOptions(Config):
     """Score captions against references: BLEU, ROUGE-L, CIDEr-D, and METEOR and SPICE where their programs are found.
 
     Every score has a 95 % interval (bootstrap over images). With --compare-with, two files are compared image by image:
@@ -37,6 +34,36 @@ class Options(ScoringOptions):
     references: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="REFERENCES")]]
     """COCO's or Karpathy's annotations or {id: [captions]}, JSON or gzipped JSON; those of nocaps are scored in, near
     and out of domain too, each with document frequencies of its own."""
+    split: Literal["train", "val", "test"] | None = None
+    """Use only the references of this split, in Karpathy's layout."""
+    only_predicted: bool = False
+    """Leave out references of images without a prediction; otherwise every image must have one."""
+    only_referenced: bool = False
+    """Leave out predictions of images without references."""
+    references_per_image: PositiveInt | None = None
+    """Use at most this many references of each image, the first ones; COCO's c5 has 5."""
+    c40: Path | None = None
+    """COCO's second set of references, 40 an image for some of the images; scored in a table of its own."""
+    metrics: tuple[str, ...] = ("auto",)
+    """Names such as BLEU ROUGE-L CIDEr-D CIDEr METEOR SPICE; auto is all but CIDEr, fast those of auto without Java."""
+    document_frequencies: Path | None = None
+    """References to count CIDEr-D's document frequencies in, such as captions_val2014.json; default: those scored."""
+    compare_with: Path | None = None
+    """A second file of predictions for the same images, to compare with."""
+    train_captions: Path | None = None
+    """Training references, to report the share of captions that are not among them."""
+    images: Path | None = None
+    """The folder of the images, for CLIPScore and RefCLIPScore; with --clip."""
+    clip: str | None = None
+    """The CLIP model of these scores, such as openai/clip-vit-base-patch32 or a folder; with --images."""
+    resamples: PositiveInt = 1000
+    """Number of draws of the bootstrap and of rounds of the randomization."""
+    seed: NonNegativeInt = 0
+    """Seed of the resampling."""
+    spice_jars: Path | None = None
+    """The folder of SPICE's jars; default: the environment variable LEGENDA_SPICE_JARS."""
+    out: Path | None = None
+    """A JSON file for all results, with the scores of each image."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +79,7 @@ def run(arguments: Sequence[str]) -> None:
     if any(argument.split("=")[0] == _DOWNLOAD for argument in arguments):
         _download(parse(_Download, arguments, "score").download_spice)
         return
-    options = parse(Options, arguments, "score")
+    options = parse(ScoreOptions, arguments, "score")
     from legenda.terminal import progress_bar
 
     with progress_bar(f"scoring {options.predictions}"):

@@ -10,13 +10,12 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich import box
 from rich.table import Table
 
-from legenda.config import Config, NonNegativeInt, PositiveInt
 from legenda.data.annotations import parse_karpathy
 from legenda.errors import ConfigError, DataError
 from legenda.io import parse_json, read_text
@@ -35,6 +34,9 @@ from legenda.metrics import (
     vocabulary_size,
 )
 from legenda.metrics.evaluation import resolve_document_frequencies
+
+if TYPE_CHECKING:
+    from legenda.cli.score import ScoreOptions
 
 _RESULTS = 'give a list of {"image_id", "caption"} as for COCO, or an object {id: caption}'
 _REFERENCES = "give COCO's or Karpathy's annotations, or an object {id: [captions]}"
@@ -166,46 +168,6 @@ _SETS = (("auto",), ("fast",))
 """Values of --metrics that name several metrics."""
 
 
-class ScoringOptions(Config):
-    """Which captions to score against which references, and how."""
-
-    predictions: Path
-    """COCO results (a list of image_id and caption), {id: caption}, {id: [captions]}, or an evaluation_SPLIT.json."""
-    references: Path
-    """COCO's or Karpathy's annotations or {id: [captions]}, JSON or gzipped JSON; those of nocaps are scored in, near
-    and out of domain too, each with document frequencies of its own."""
-    split: Literal["train", "val", "test"] | None = None
-    """Use only the references of this split, in Karpathy's layout."""
-    only_predicted: bool = False
-    """Leave out references of images without a prediction; otherwise every image must have one."""
-    only_referenced: bool = False
-    """Leave out predictions of images without references."""
-    references_per_image: PositiveInt | None = None
-    """Use at most this many references of each image, the first ones; COCO's c5 has 5."""
-    c40: Path | None = None
-    """COCO's second set of references, 40 an image for some of the images; scored in a table of its own."""
-    metrics: tuple[str, ...] = ("auto",)
-    """Names such as BLEU ROUGE-L CIDEr-D CIDEr METEOR SPICE; auto is all but CIDEr, fast those of auto without Java."""
-    document_frequencies: Path | None = None
-    """References to count CIDEr-D's document frequencies in, such as captions_val2014.json; default: those scored."""
-    compare_with: Path | None = None
-    """A second file of predictions for the same images, to compare with."""
-    train_captions: Path | None = None
-    """Training references, to report the share of captions that are not among them."""
-    images: Path | None = None
-    """The folder of the images, for CLIPScore and RefCLIPScore; with --clip."""
-    clip: str | None = None
-    """The CLIP model of these scores, such as openai/clip-vit-base-patch32 or a folder; with --images."""
-    resamples: PositiveInt = 1000
-    """Number of draws of the bootstrap and of rounds of the randomization."""
-    seed: NonNegativeInt = 0
-    """Seed of the resampling."""
-    spice_jars: Path | None = None
-    """The folder of SPICE's jars; default: the environment variable LEGENDA_SPICE_JARS."""
-    out: Path | None = None
-    """A JSON file for all results, with the scores of each image."""
-
-
 @dataclass
 class ScoringReport:
     """The results of scoring: `tables` (lines of text and rich tables) to print, `results` for a JSON file, and
@@ -217,7 +179,7 @@ class ScoringReport:
     notices: list[str]
 
 
-def score_files(options: ScoringOptions) -> ScoringReport:
+def score_files(options: ScoreOptions) -> ScoringReport:
     """Return the scores of one caption an image, or the diversity and the best of several captions an image.
 
     Raise ConfigError for options out of range, and DataError for files that cannot be read or do not match.
@@ -239,7 +201,7 @@ def score_files(options: ScoringOptions) -> ScoringReport:
     return report
 
 
-def _score_captions(options: ScoringOptions, predictions: Captions) -> ScoringReport:
+def _score_captions(options: ScoreOptions, predictions: Captions) -> ScoringReport:
     """Score one caption an image: scores, intervals and comparison for each set of references."""
     others = {} if options.compare_with is None else read_predictions(options.compare_with)
     frequencies = _count_document_frequencies(options.document_frequencies)
@@ -284,7 +246,7 @@ def _score_captions(options: ScoringOptions, predictions: Captions) -> ScoringRe
     return report
 
 
-def _score_samples(options: ScoringOptions, predictions: Captions) -> ScoringReport:
+def _score_samples(options: ScoreOptions, predictions: Captions) -> ScoringReport:
     """Score several captions an image: their diversity, and the best of them."""
     if options.compare_with is not None or options.c40 is not None:
         raise ConfigError(
@@ -317,13 +279,13 @@ def _score_samples(options: ScoringOptions, predictions: Captions) -> ScoringRep
     return ScoringReport(tables, results, [])
 
 
-def _read_references(options: ScoringOptions) -> dict[str, list[str]]:
+def _read_references(options: ScoreOptions) -> dict[str, list[str]]:
     references = read_references(options.references, split=options.split)
     return {image: captions[: options.references_per_image] for image, captions in references.items()}
 
 
 def _match(
-    options: ScoringOptions,
+    options: ScoreOptions,
     path: Path,
     predictions: Captions,
     references: Captions,
@@ -366,7 +328,7 @@ def _count_document_frequencies(path: Path | None) -> DocumentFrequencies | None
 
 
 def _evaluate(
-    options: ScoringOptions,
+    options: ScoreOptions,
     captions: Mapping[str, str],
     references: Captions,
     frequencies: DocumentFrequencies | None,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from PIL import Image
@@ -153,6 +153,7 @@ Each takes the part after the colon and `compute`, the `ComputeOptions` of which
 Extractor is stored with the features and must load it again, unless it holds a digest after an "@".
 """
 _DOWNLOADING, _OF_TORCHVISION = ("hf", "timm", "torchvision"), ("hf", "torchvision", "bottom-up")
+_STORED = re.compile(r"(.*?)(?:@(\d+)regions)?(?:@(bf16|fp16))?", re.DOTALL)
 _OF_FRAMES = re.compile(r"@(\d+frames|[\d.e+-]+fps)$")
 
 
@@ -289,11 +290,10 @@ class StoredName(NamedTuple):
 
 def split_name(name: str) -> StoredName:
     """Return the parts of the name of a registered extractor, as typed or as stored with features."""
-    precision: Precision = "bf16" if name.endswith("@bf16") else "fp16" if name.endswith("@fp16") else "float32"
-    model, at, count = name.removesuffix(f"@{precision}").rpartition("@")
-    if at and re.fullmatch(r"\d+regions", count):
-        return StoredName(model, int(count.removesuffix("regions")), precision)
-    return StoredName(name.removesuffix(f"@{precision}"), None, precision)
+    match = _STORED.fullmatch(name)
+    assert match is not None  # the model may be any text
+    count, precision = match[2], cast(Precision, match[3] or "float32")
+    return StoredName(match[1], None if count is None else int(count), precision)
 
 
 def _split(name: str) -> tuple[str, str]:
