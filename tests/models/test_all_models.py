@@ -23,8 +23,9 @@ from legenda import Regions
 from legenda.attention import AdditiveAttention, MaskedBatchNorm, MultiHeadAttention, XLinearAttention, x_linear
 from legenda.attention.memory import MemoryAttention
 from legenda.attention.normalization import MaskedInstanceNorm
-from legenda.errors import LegendaError
+from legenda.errors import CheckpointError, LegendaError
 from legenda.models import Captioner
+from legenda.models.layers import freeze_linear
 
 
 @pytest.fixture(
@@ -277,3 +278,21 @@ def test_models_compute_in_half_precision_with_boxes_in_single(model, regions, t
     assert logits.dtype == dtype
     expected = model(regions, tokens)
     assert (logits.float() - expected).norm() < error * expected.norm()
+
+
+@torch.no_grad()
+def test_frozen_weights_give_the_same_and_are_not_saved(model, regions, tokens):
+    frozen = copy.deepcopy(model)
+    freeze_linear(frozen, min_numel=0)
+    assert_close(frozen(regions, tokens), model(regions, tokens), 1e-4)
+    with pytest.raises(CheckpointError, match="frozen"):
+        frozen.save("never")
+
+
+@torch.no_grad()
+def test_a_static_cache_has_the_dtype_of_the_keys(model, regions):
+    """Under autocast, normalized states are float32 and keys and values bfloat16."""
+    memory = model.encode(regions)
+    half = dataclasses.replace(memory, cross_kv=tuple((k.bfloat16(), v.bfloat16()) for k, v in memory.cross_kv))
+    caches = getattr(model.decoder.init_static_state(half, 2, 4), "kv_cache", ())
+    assert {part.dtype for pair in caches for part in pair} <= {torch.bfloat16}

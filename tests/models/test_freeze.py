@@ -6,12 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-import legenda
-from legenda.errors import CheckpointError
-from legenda.models.base import eval_mode
 from legenda.models.layers import WordLSTM, freeze_linear, is_frozen, packed_linear
 from legenda.models.xlan import ConcatUpdate
-from legenda.regions import Regions
 
 LAYERS = {
     "Linear": (lambda: nn.Linear(64, 32), lambda layer, x: layer(x)),
@@ -53,21 +49,6 @@ def test_packed_products_follow_every_change_of_the_weights(create, call, fused)
         for parameter in layer.parameters():
             parameter.data.mul_(0.9)
     assert not is_frozen(layer)
-
-
-@pytest.mark.parametrize("name", ["transformer", "ngsan", "aoanet", "xlan", "xtransformer", "mdsan", "updown"])
-def test_frozen_models_caption_as_plain_ones(name, sized):
-    torch.manual_seed(0)
-    options = sized(name, dim=32, num_heads=2, num_layers=1, ff_dim=32, feature_dim=16, vocab_size=20)
-    model = legenda.create_model(name, **{"feature_dim": 16, "vocab_size": 20, **options}).eval()
-    regions = Regions.from_grid(torch.randn(2, 49, 16), 7, 7)
-    tokens = torch.randint(1, 20, (2, 3, 6))
-    with eval_mode(model):
-        expected = model(regions, tokens)
-        freeze_linear(model, min_numel=0)
-        torch.testing.assert_close(model(regions, tokens), expected, atol=1e-4, rtol=1e-4)
-    with pytest.raises(CheckpointError, match="frozen"):
-        model.save("never")
 
 
 def test_small_layers_stay_as_they_are():
