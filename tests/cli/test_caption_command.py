@@ -106,23 +106,6 @@ def test_a_missing_or_truncated_file_of_the_run_is_named(scenes_run, run_command
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"train": "many"}, ": data.train must be a valid integer, not 'many'"),
-        ({"kind": "photographs"}, ": there is no data set 'photographs'"),
-    ],
-)
-def test_invalid_data_settings_in_the_config_are_named(scenes_run, run_command, tmp_path, wrong, message):
-    shutil.copytree(scenes_run, tmp_path / "run", ignore=shutil.ignore_patterns("evaluation*"))
-    path = tmp_path / "run" / "config.json"
-    config = json.loads(path.read_text())
-    path.write_text(json.dumps({**config, "data": {**config["data"], **wrong}}))
-    before = everything_in(tmp_path)
-    assert f"{path}{message}" in error_of(run_command(f"evaluate {tmp_path / 'run'}"))
-    assert everything_in(tmp_path) == before
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
         ("training.monitor=trut", "training.monitor='trut' is not a validation score; did you mean truth?"),
         ("data.train=0", "the split train of scenes takes at least 1 example, not 0"),
         ("data.families=[]", "families must name at least one of near, size"),

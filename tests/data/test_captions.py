@@ -34,13 +34,6 @@ def rows_of(encoded: EncodedCaptions, images: list[int], rows: int, seed: int = 
     return encoded.rows(np.array(images), rows, torch.Generator().manual_seed(seed)).tolist()
 
 
-def test_captions_begin_and_end_with_the_end_id_and_are_padded_with_minus_one():
-    encoded = EncodedCaptions.of(captions(("A b!", "c"), ("d e f a",)), LETTERS, max_caption_length=9)
-    assert encoded.counts.tolist() == [2, 1]
-    pad = [-1] * 6
-    assert encoded.tokens.tolist() == [[[0, 2, 3, 0, -1, -1], [0, 4, 0, -1, -1, -1]], [[0, 5, 6, 1, 2, 0], pad]]
-
-
 def test_rows_are_all_different_while_there_are_enough():
     encoded = EncodedCaptions.of(captions(("a", "b", "c", "d", "e"), ("a", "b", "c")), LETTERS, max_caption_length=3)
     first: set[int] = set()
