@@ -154,17 +154,12 @@ def read_bytes(path: str | Path, hint: str = "check the path") -> bytes:
 
 
 def _decompress(content: bytes) -> bytes:
-    limit = decompression_limit(len(content))
+    limit = max(MAX_BYTES, MAX_RATIO * len(content))
     with gzip.open(BytesIO(content)) as file:
         data = file.read(limit + 1)
     if len(data) > limit:
         raise ValueError(f"uncompressed it has over {limit / 2**20:,.0f} MiB, which is over {MAX_RATIO} times its size")
     return data
-
-
-def decompression_limit(size: int) -> int:
-    """Return how many bytes a compressed file of a size may hold."""
-    return max(MAX_BYTES, MAX_RATIO * size)
 
 
 def read_json(path: str | Path, hint: str = "check the path") -> Any:

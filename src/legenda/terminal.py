@@ -20,6 +20,8 @@ def escape_controls(text: object) -> str:
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", str(text))
 
 
+_WIDTH = 400
+"""Columns of the output where it is no terminal."""
 _HALF = 800
 """Characters at both ends of a long message."""
 
@@ -67,8 +69,13 @@ def safe_stdout() -> Iterator[None]:
 
 
 def create_console(*, stderr: bool = False, **options: Any) -> Console:
-    """Return a console of rich that escapes control characters in what is printed, but not its own colors."""
+    """Return a console of rich that escapes control characters in what is printed, but not its own colors.
+
+    Where it is no terminal, it does not wrap lines.
+    """
     console = Console(stderr=stderr, **options)
+    if not console.is_terminal:
+        console.width = _WIDTH
     console.push_render_hook(_Escape())
     return console
 

@@ -49,10 +49,7 @@ def run(arguments: Sequence[str]) -> None:
         with torch.device("meta"):
             count = build_model(name, {"vocab_size": entry.vocab_size}).parameter_count
         table.add_row(name, f"{count:,}", entry.task, entry.summary, entry.paper)
-    console = create_console()
-    if not console.is_terminal:
-        console = create_console(width=400)  # a pipe has no width: do not wrap lines
-    console.print(table)
+    create_console().print(table)
 
 
 def _describe(entry: "Entry") -> str:

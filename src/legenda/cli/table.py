@@ -38,8 +38,6 @@ from legenda.training.launch import estimate_seconds
 PARAMETERS = "parameters (M)"
 """The column of tables with the millions of trainable parameters; values are hundredths, as scores are."""
 SETTINGS = "table.json"
-CONSOLE_WIDTH = 160
-"""Columns of the printed table where the output is not a terminal."""
 
 
 class TableOptions(Config):
@@ -377,8 +375,6 @@ def _write_table(
     write_text(text, markdown(result))
     write_score_page(result, page)
     console = create_console()
-    if not console.is_terminal:
-        console.width = CONSOLE_WIDTH
     console.print(terminal_table(result))
     for line in (result.lead, *result.notes):
         console.print(line, highlight=False, markup=False)

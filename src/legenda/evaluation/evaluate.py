@@ -11,6 +11,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
@@ -399,11 +400,9 @@ def caption_coco_server(
 
 def _describe_other(run: Run, data: Data, folder: Path) -> dict[str, Any] | None:
     """Return the description of the data for a file in `folder`; None for those in config.json next to the file."""
-    try:
+    with suppress(LegendaError):
         if folder == run.folder and data == run.data():
             return None
-    except LegendaError:
-        pass
     return to_json(data, folder)
 
 

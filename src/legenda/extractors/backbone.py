@@ -69,15 +69,12 @@ def _load_torchvision(
     models: Any = import_extra("torchvision", "vision").models
     from legenda.extractors.detection import load_published
 
-    if not file:
-        return (
-            feature_layers(load_published(models.get_model_builder(model), model, allow_download), config.name),
-            _MEAN,
-            _STD,
-        )
-    whole = models.get_model(model, weights=None)
-    whole.load_state_dict(read_tensors(Path(file), f"name weights of {model}"))
-    return feature_layers(whole, config.name), _MEAN, _STD
+    if file:
+        net = models.get_model(model, weights=None)
+        net.load_state_dict(read_tensors(Path(file), f"name weights of {model}"))
+    else:
+        net = load_published(models.get_model_builder(model), model, allow_download)
+    return feature_layers(net, config.name), _MEAN, _STD
 
 
 def _load_timm(config: BackboneConfig, model: str, file: str, allow_download: bool) -> tuple[nn.Module, Any, Any]:
