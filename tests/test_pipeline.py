@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 import legenda
-import legenda.pipeline as pipeline_module
+import legenda.extractors.images as images_module
 from legenda.cli.main import main
 from legenda.compute import SearchOptions
 from legenda.data.captions import ScenesData
@@ -70,7 +70,7 @@ def test_a_caption_prints_as_one_line_of_its_words(pipeline, scenes):
 
 def test_a_url_is_fetched_where_it_is_allowed(pipeline, scenes, tmp_path, monkeypatch):
     scenes[0].save(tmp_path / "a.png")
-    monkeypatch.setattr(pipeline_module, "fetch", lambda url: (tmp_path / url.rpartition("/")[2]).read_bytes())
+    monkeypatch.setattr(images_module, "fetch", lambda url: (tmp_path / url.rpartition("/")[2]).read_bytes())
     captions = pipeline.caption(["http://localhost/a.png", tmp_path / "a.png"], allow_urls=True)
     assert captions[0].text == captions[1].text
 

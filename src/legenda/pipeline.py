@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from io import BytesIO
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,7 +21,7 @@ from legenda.decoding.search import search
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.runs import CaptionerRun, load_captioner_run
 from legenda.extractors import Extractor, run_extractor, to_image
-from legenda.extractors.images import ImageFile, extract_batch, fetch, is_url, read_batches, read_image
+from legenda.extractors.images import ImageFile, extract_batch, is_url, read_batches
 from legenda.extractors.photo.consensus import Consensus
 from legenda.extractors.photo.things import Thing, describe_things, read_things
 from legenda.models import Captioner
@@ -224,7 +223,7 @@ class Pipeline:
     def _extract(
         self, images: ImageInput | Sequence[ImageInput], batch_size: int, *, allow_urls: bool
     ) -> Iterator[list[ImageFile]]:
-        """Yield batches of images with their regions, or its error; raise DataError for an image that is not read."""
+        """Yield batches of images with their regions, or their errors."""
         several: list[Any] = list(images) if isinstance(images, list | tuple) else [images]
         if not several:
             raise DataError("the list of images is empty; give at least one image")
@@ -233,8 +232,13 @@ class Pipeline:
         for start in range(0, len(several), batch_size):
             batch = []
             for number, image in enumerate(several[start : start + batch_size], start):
-                name = _name(image, number)
-                batch.append(ImageFile(name, image=_read(image, name, allow_urls)))
+                if isinstance(image, str | Path):
+                    if is_url(str(image)) and not allow_urls:
+                        raise ConfigError(f"{image} is a URL; give allow_urls=True to fetch it, or a path")
+                    batch.append(ImageFile(str(image)).read())
+                else:
+                    name = getattr(image, "filename", "") or f"image {number}"
+                    batch.append(ImageFile(name, image=to_image(image, name)))
             extract_batch(batch, self._run_extractor)
             yield batch
 
@@ -323,19 +327,6 @@ def _of_words(caption: GeneratedCaption, text: str) -> GeneratedCaption:
     words = tuple(text.split())
     heads = np.full((len(words), *caption.heads.shape[1:]), 1 / caption.heads.shape[2])
     return replace(caption, words=words, tokens=(), heads=heads)
-
-
-def _read(image: ImageInput, name: str, allow_urls: bool) -> Image.Image:
-    if not isinstance(image, str) or not is_url(image):
-        return to_image(image, name)
-    if not allow_urls:
-        raise ConfigError(f"{name} is a URL; give allow_urls=True to fetch it, or a path")
-    return read_image(BytesIO(fetch(image)), name)
-
-
-def _name(image: ImageInput, number: int) -> str:
-    """Return what errors call an image: its path, that of the file it was opened from, or its number."""
-    return str(image) if isinstance(image, str | Path) else getattr(image, "filename", "") or f"image {number}"
 
 
 def open(
