@@ -175,6 +175,11 @@ class SearchOptions(Config):
             )
         return self
 
+    def check_captions(self, num_captions: int) -> None:
+        """Raise ConfigError for more captions of an image than beams, and for none."""
+        if num_captions < 1 or (num_captions > self.beam_size and not self.do_sample):
+            raise ConfigError(f"num_captions must lie between 1 and beam_size={self.beam_size}, not {num_captions}")
+
     def describe(self) -> str:
         """Return the kind of search in a few words."""
         return f"samples of seed {self.seed}" if self.do_sample else f"beam {self.beam_size}"

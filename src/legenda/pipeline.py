@@ -166,8 +166,7 @@ class Pipeline:
         `boxes`. Raise DataError, naming the image, for one that cannot be read or extracted, and where there is none.
         """
         search_options = merge(SearchOptions, {"beam_size": beam_size, **options}, "caption")
-        if num_captions < 1 or (num_captions > beam_size and not search_options.do_sample):
-            raise ConfigError(f"num_captions must lie between 1 and beam_size={beam_size}, not {num_captions}")
+        search_options.check_captions(num_captions)
         captions: list[Any] = []
         for batch in self._extract(images, batch_size, allow_urls=allow_urls):
             for result in self._caption(batch, search_options, num_captions, need_attention=True):

@@ -87,7 +87,7 @@ def test_csv_and_coco_formats(run, images, run_command, tmp_path):
     [
         ("--top-p 0.9", "--top-p is for sampling; add --do-sample or leave it out"),
         ("--forbidden-last-words zebra", "the vocabulary has no word 'zebra' to forbid"),
-        ("--num-captions 4", "--num-captions must be at most --beam-size 3, not 4"),
+        ("--num-captions 4", "num_captions must lie between 1 and beam_size=3, not 4"),
         ("--num-captions 2 --format coco", "--format coco has one caption for each image"),
     ],
 )

@@ -112,7 +112,7 @@ def test_health_models_samples_and_pages(client, samples):
         (png(scene()), {"model": "ngsam"}, 422, "there is no model 'ngsam'; did you mean ngsan"),
         (png(scene()), {"beamsize": 2}, 422, "there is no field 'beamsize'; did you mean beam_size?"),
         (png(scene()), {"beam_size": 0}, 422, "beam_size: Input should be greater than or equal to 1"),
-        (png(scene()), {"num_captions": 4}, 422, "num_captions must be at most beam_size=3, not 4"),
+        (png(scene()), {"num_captions": 4}, 422, "num_captions must lie between 1 and beam_size=3, not 4"),
         (png(scene()), {"temperature": "hot"}, 422, "temperature: Input should be a valid number"),
     ],
 )
@@ -201,7 +201,7 @@ def test_requests_set_what_the_server_leaves_open():
 
     beams = SearchOptions(beam_size=4, length_penalty=0.7)
     assert request(beams) == Request("m", 1, beams)
-    with pytest.raises(ConfigError, match="at most beam_size=4"):
+    with pytest.raises(ConfigError, match="between 1 and beam_size=4"):
         request(beams, num_captions=5)
     sampled = SearchOptions(beam_size=4, do_sample=True, temperature=0.5, seed=7)
     assert request(beams, temperature=0.5, seed=7).search == sampled

@@ -59,8 +59,7 @@ class CaptionOptions(RunOptions, SearchOptions, JobOptions):
 
     @model_validator(mode="after")
     def _check_caption(self) -> Self:
-        if self.num_captions > self.beam_size and not self.do_sample:
-            raise ConfigError(f"--num-captions must be at most --beam-size {self.beam_size}, not {self.num_captions}")
+        self.check_captions(self.num_captions)
         if self.output_format == "coco" and self.num_captions > 1:
             raise ConfigError("--format coco has one caption for each image; leave out --num-captions or use json")
         if self.head is not None and self.save_attention is None:

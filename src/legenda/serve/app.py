@@ -67,17 +67,11 @@ class Settings(BaseModel):
         changes = self.model_dump(include={"beam_size", "max_length", "seed"}, exclude_none=True)
         changes |= {"temperature": self.temperature} if self.temperature else {}
         if self.temperature is not None and (self.temperature > 0) != search.do_sample:
-            search = SearchOptions(  # the others are either of sampling or of beam search
-                do_sample=self.temperature > 0,
-                beam_size=search.beam_size,
-                seed=search.seed,
-                max_length=search.max_length,
-                no_repeat_ngram_size=search.no_repeat_ngram_size,
-                forbidden_last_words=search.forbidden_last_words,
-            )
+            # the others are either of sampling or of beam search
+            kept = {"beam_size", "seed", "max_length", "no_repeat_ngram_size", "forbidden_last_words"}
+            search = SearchOptions(do_sample=self.temperature > 0, **search.model_dump(include=kept))
         search = search.replace(**changes)
-        if self.num_captions > search.beam_size and not search.do_sample:
-            raise ConfigError(f"num_captions must be at most beam_size={search.beam_size}, not {self.num_captions}")
+        search.check_captions(self.num_captions)
         return Request(model, self.num_captions, search)
 
 
