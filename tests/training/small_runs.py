@@ -16,10 +16,12 @@ from legenda.run_folder import STATE
 from legenda.tasks import Captioning
 from legenda.tasks import captioning as captioning_module
 from legenda.tasks import objectives as caption_objectives_module
+from legenda.tasks.base import SelfCriticalConfig
 from legenda.training import TrainingConfig, TrainResult, train
+from legenda.training import launch as launch_module
 from legenda.training import loop as loop_module
 from legenda.training.checkpoint import read_history
-from legenda.training.schedules import StepDecay
+from legenda.training.schedules import Plateau, StepDecay
 
 SMALL = {"dim": 16, "num_heads": 2, "num_layers": 1, "ff_dim": 16, "geometry_dim": 8, "dropout": 0.2}
 # 6 steps an epoch, 24 in all; states after the steps 4, 6, 8, 12, 16, 18, 20, 24, of which every other ends an epoch.
@@ -28,6 +30,24 @@ TRAINING = TrainingConfig(
     batch_size=4,
     captions_per_image=2,
     schedule=StepDecay(learning_rate=2e-3, warmup_steps=3, decay_after=(2,)),
+    eval_beam_size=1,
+    checkpoint_every=4,
+)
+
+
+SECOND = TrainingConfig(
+    epochs=2,
+    objective="self_critical",
+    self_critical=SelfCriticalConfig(
+        num_samples=3, max_length=8, rewards={"CIDEr-D": 1.0, "BLEU-4": 0.5}, baseline="greedy", xe_weight=0.1
+    ),
+    batch_size=4,
+    captions_per_image=2,
+    schedule=Plateau(learning_rate=1e-3, patience=0),
+    optimizer="sgd",
+    max_grad_norm=0.0,
+    max_grad_value=0.1,
+    weight_averaging="swa",
     eval_beam_size=1,
     checkpoint_every=4,
 )
@@ -114,3 +134,10 @@ def stop_at(
         return result
 
     monkeypatch.setattr(module, name, stopping)
+
+
+def scored(monkeypatch: pytest.MonkeyPatch, *scores: float) -> None:
+    """Make validations return these scores, one after the other."""
+    following = iter(scores)
+    monkeypatch.setattr(captioning_module, "score_captions", lambda *_: {"CIDEr-D": next(following)})
+    monkeypatch.setattr(launch_module, "check_monitor", lambda *_: None)

@@ -5,8 +5,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from small_runs import TRAINING, run
-from two_stages import SECOND
+from small_runs import SECOND, TRAINING, run
 
 from legenda.errors import LegendaError
 from legenda.tasks.self_critical import Rewards

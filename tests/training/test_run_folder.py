@@ -110,8 +110,8 @@ def test_data_that_changed_are_refused_and_the_difference_named(completed_run, c
 
 def test_the_digest_of_a_split_covers_records_and_no_functions():
     split, again = (SceneQuestionsData(train=1, validation=1).open(lambda _: None).train for _ in range(2))
-    first = dataclasses.replace(split.questions[0], text="is it another question?")
-    changed = dataclasses.replace(split, questions=(first, *split.questions[1:]))
+    first = dataclasses.replace(split.examples[0], text="is it another question?")
+    changed = dataclasses.replace(split, examples=(first, *split.examples[1:]))
     assert describe_split(split) == describe_split(again) != describe_split(changed)
     assert describe_split(split).startswith("4 examples, sha256 ")
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from small_runs import DATA, TRAINING, Killed, assert_same, outcome, run, stop_at
-from two_stages import scored
+from small_runs import DATA, TRAINING, Killed, assert_same, outcome, run, scored, stop_at
 
 from legenda.errors import LegendaError
 from legenda.models import Captioner
@@ -110,7 +109,7 @@ def test_a_stage_is_over_when_its_schedule_has_ended_and_nothing_improves(config
     assert ended[0] == epochs
 
 
-def test_a_full_disk_is_reported_and_leaves_the_last_good_state(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_and_leaves_the_last_good_state(completed_run, tmp_path, monkeypatch):
     folder = tmp_path / "run"
     original = safetensors.torch.save_file
     states = 0
@@ -130,8 +129,7 @@ def test_a_full_disk_is_reported_and_leaves_the_last_good_state(tmp_path, monkey
     assert read_progress(folder).step == 6
     assert not [path for path in folder.iterdir() if path.suffix == ".partial"]
     run(folder)
-    run(tmp_path / "whole")
-    assert_same(outcome(tmp_path / "whole"), outcome(folder))
+    assert_same(outcome(completed_run), outcome(folder))
 
 
 def test_half_precision_is_resumed_with_its_scale(tmp_path, monkeypatch):

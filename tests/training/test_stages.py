@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from small_runs import DATA, TRAINING, Killed, assert_same, outcome, run, stop_at
-from two_stages import SECOND, scored
+from small_runs import DATA, SECOND, TRAINING, Killed, assert_same, outcome, run, scored, stop_at
 
 import legenda
 from legenda.data.captions import EncodedCaptions
