@@ -27,7 +27,7 @@ def test_a_listing_holds_each_name_once_and_shards_partition_it(tmp_path_factory
             index_listing(listing, index, size, allow_urls=True)
         return
     counts = index_listing(listing, index, size, allow_urls=True)
-    shards = [names_of_shard(listing, index, shard) for shard in range(-(-counts.images // size))]
+    shards = [names_of_shard(listing, index, shard) for shard in range(-(-counts["images"] // size))]
     assert all(len(shard) == size for shard in shards[:-1])
     assert sorted(name for shard in shards for name in shard) == sorted(set(names))
     assert sorted(path.name for path in folder.iterdir()) == ["index.bin", "names.txt"]
@@ -49,7 +49,7 @@ names = (f"photographs/of/the/great/archive/{number * 7 % count:09d}.jpg" for nu
 listing, index = folder / "names.txt", folder / "index.bin"
 write_sorted(names, listing, folder)
 counts = index_listing(listing, index, size, allow_urls=False)
-read = sum(len(names_of_shard(listing, index, shard)) for shard in range(counts.images // size))
+read = sum(len(names_of_shard(listing, index, shard)) for shard in range(counts["images"] // size))
 print(read, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 

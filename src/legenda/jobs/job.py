@@ -13,7 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
 from shutil import rmtree
@@ -31,14 +31,6 @@ from legenda.io import atomic_write, get_field, read_json, verified, write_json
 _SORT_SIZE = 100_000
 """Names that are sorted in memory at once; a hundred million make a thousand files, all of which are then open."""
 _OFFSET = np.dtype("<u8")
-
-
-@dataclass(frozen=True)
-class Listing:
-    """The number of names in a listing, and their SHA-256."""
-
-    images: int
-    sha256: str
 
 
 def write_names(names: Iterable[str], path: Path) -> None:
@@ -73,11 +65,12 @@ def _write(lines: Iterable[bytes], path: Path) -> None:
         file.writelines(lines)
 
 
-def index_listing(path: Path, index: Path, shard_size: int, *, allow_urls: bool) -> Listing:
-    """Count the names of a listing, without empty lines, and write the byte offset of each shard of `shard_size` names.
+def index_listing(path: Path, index: Path, shard_size: int, *, allow_urls: bool) -> dict[str, Any]:
+    """Write the byte offset of each shard of `shard_size` names of a listing, without its empty lines.
 
-    The index holds a little-endian integer of 8 bytes for each shard and for the end of the listing. Raise DataError
-    when the listing cannot be read or is empty, and ConfigError for a URL unless URLs are allowed.
+    Return the number of `images` and the `sha256` of their names. The index holds a little-endian integer of 8 bytes
+    for each shard and for the end of the listing. Raise DataError when the listing cannot be read or is empty, and
+    ConfigError for a URL unless URLs are allowed.
     """
     count, offset, digest = 0, 0, hashlib.sha256()
     try:
@@ -98,7 +91,7 @@ def index_listing(path: Path, index: Path, shard_size: int, *, allow_urls: bool)
         offsets.write(offset.to_bytes(8, "little"))
     if not count:
         raise DataError(f"{path} names no image; write one a line")
-    return Listing(count, digest.hexdigest())
+    return {"images": count, "sha256": digest.hexdigest()}
 
 
 def names_of_shard(listing: Path, index: Path, shard: int) -> list[str]:
@@ -205,7 +198,7 @@ def open_job(
                     write_sorted(list_images(sources, medium, allow_urls=allow_urls), listed, folder)
                 else:
                     write_names(names, listed)
-            counts = asdict(index_listing(listed, index, shard_size, allow_urls=allow_urls))
+            counts = index_listing(listed, index, shard_size, allow_urls=allow_urls)
             if manifest is not None:
                 _check_manifest(folder, manifest, counts)
         if manifest is None:
