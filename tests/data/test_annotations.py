@@ -110,11 +110,15 @@ def test_tables_of_captions_are_read(tmp_path, name, zipped):
         ),
         ("t.csv", "file,caption\na/1.jpg,A dog.\nb/1.jpg,Dogs.\n", "'a/1.jpg' .* and 'b/1.jpg' .* share the id '1'"),
         ("t.jsonl", '{"file": "1.jpg", "caption": 3}\n', "caption or split of line 1 is not text"),
-        ("captions_val2014.json", {"images": [], "annotations": [{"id": 1, "image_id": 2, "caption": ""}]}, "image 2"),
+        (
+            "captions_val2014.json",
+            {"images": [], "annotations": [{"id": 1, "image_id": 2, "caption": ""}]},
+            "captions of 2",
+        ),
         (
             "captions_val2014.json",
             {"images": [{"id": True, "file_name": "a"}], "annotations": []},
-            r"images\[0\] lacks",
+            r"images\[0\] is of type bool",
         ),
         ("other.json", {"photos": []}, "images"),
     ],
@@ -264,15 +268,15 @@ def test_videos_are_data_like_images(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ([{"videoID": "a"}, "b"], "entry 1 lacks videoID"),
-        ({**MSRVTT, "videos": MSRVTT["videos"][:1]}, "has captions of video1, which is not among its 'videos'"),
+        ([{"videoID": "a"}, "b"], "entry 1 has no 'videoID'"),
+        ({**MSRVTT, "videos": MSRVTT["videos"][:1]}, "has captions of video1, which is not among its images"),
         (
             {**MSRVTT, "videos": [{"video_id": "video0", "split": "dev"}]},
-            r"videos\[0\] lacks video_id, or its split is",
+            r"videos\[0\] is of the split 'dev'",
         ),
-        ({**MSRVTT, "videos": [{"video_id": {}, "split": "train"}]}, r"videos\[0\] lacks video_id"),
+        ({**MSRVTT, "videos": [{"video_id": {}, "split": "train"}]}, r"videos\[0\] is of type dict"),
         ([*VATEX, *VATEX], "000011"),
-        ([{"videoID": "a", "enCap": "text"}], "entry 0 lacks videoID, or its enCap are no texts"),
+        ([{"videoID": "a", "enCap": "text"}], "'enCap' of .*entry 0 is of type str"),
     ],
 )
 def test_what_is_broken_in_videos_is_named(tmp_path, content, message):

@@ -6,7 +6,8 @@ import csv
 import io
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -122,35 +123,40 @@ def parse_karpathy(content: Any, path: Path, *, restval: str = "train") -> list[
     """Return the images in JSON that came from `path`, as `read_karpathy` returns them."""
     if not isinstance(content, dict):
         raise DataError(f"{path} holds a JSON {type(content).__name__}, not an object with 'images'; {_HINT}")
-    entries = get_field(content, "images", list, str(path), _HINT)
-    images = [_parse_image(f"{path}: images[{number}]", entry, restval) for number, entry in enumerate(entries)]
+    images = [_parse_image(where, entry, restval) for where, entry in entries_of(content, "images", path, _HINT)]
     check_once(path, images, "id")
     check_once(path, images, "file")
     return images
 
 
+def entries_of(content: Any, key: str, path: Path, hint: str) -> Iterator[tuple[str, Any]]:
+    """Yield the entries of a list in the JSON of a file, each after its place for messages."""
+    for number, entry in enumerate(get_field(content, key, list, str(path), hint)):
+        yield f"{path}: {key}[{number}]", entry
+
+
+def _id(entry: Any, key: str, where: str) -> str:
+    return str(get_field(entry, key, int | str, where, _HINT))
+
+
+def _strings(entry: Any, key: str, where: str) -> tuple[str, ...]:
+    values = get_field(entry, key, list, where, _HINT)
+    if not all(isinstance(value, str) for value in values):
+        raise DataError(f"{where} has {key} that are not all text; {_HINT}")
+    return tuple(map(sys.intern, values))  # one object per word: COCO has 6.5 million tokens
+
+
 def _parse_image(where: str, entry: Any, restval: str) -> CaptionedImage:
     name, split = (get_field(entry, key, str, where, _HINT) for key in ("filename", "split"))
     folder = get_field(entry, "filepath", str, where, _HINT) if "filepath" in entry else ""
-    sentences = get_field(entry, "sentences", list, where, _HINT)
-    captions = tuple(
-        get_field(sentence, "raw", str, f"{where}.sentences[{number}]", _HINT)
-        for number, sentence in enumerate(sentences)
-    )
+    sentences = list(entries_of(entry, "sentences", Path(where), _HINT))
+    captions = tuple(get_field(sentence, "raw", str, place, _HINT) for place, sentence in sentences)
     tokens = None
-    if all("tokens" in sentence for sentence in sentences):
-        tokens = tuple(_tokens(sentence, f"{where}.sentences[{number}]") for number, sentence in enumerate(sentences))
-    named = entry.get("cocoid") is not None
-    image = str(get_field(entry, "cocoid", int | str, where, _HINT)) if named else PurePosixPath(name).stem
+    if all("tokens" in sentence for _, sentence in sentences):
+        tokens = tuple(_strings(sentence, "tokens", place) for place, sentence in sentences)
+    image = PurePosixPath(name).stem if entry.get("cocoid") is None else _id(entry, "cocoid", where)
     split = restval if split == "restval" else split
     return CaptionedImage(image, str(PurePosixPath(folder, name)), captions, split, tokens)
-
-
-def _tokens(sentence: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    tokens = get_field(sentence, "tokens", list, where, _HINT)
-    if not all(isinstance(token, str) and token for token in tokens):
-        raise DataError(f"{where} has tokens that are not all text; {_HINT}")
-    return tuple(map(sys.intern, tokens))  # one object per word: COCO has 6.5 million tokens
 
 
 def check_once(path: Path, images: list[CaptionedImage], key: str) -> None:
@@ -167,86 +173,56 @@ def check_once(path: Path, images: list[CaptionedImage], key: str) -> None:
 
 
 def _coco_images(content: Mapping[str, Any], path: Path, captions_of: dict[str, str]) -> list[CaptionedImage]:
-    split = _split_in(path)
-    captions: dict[str, list[str]] = {}
-    for number, entry in enumerate(get_field(content, "annotations", list, str(path), _HINT)):
-        try:
-            image = _id(entry["image_id"])
-            captions.setdefault(image, []).append(_text(entry["caption"]))
-            captions_of[_id(entry["id"])] = image
-        except (KeyError, TypeError) as error:
-            raise DataError(
-                f"{path}: annotations[{number}] lacks image_id, id or a text as caption; {_HINT}"
-            ) from error
-    images = []
-    entries = get_field(content, "images", list, str(path), _HINT) if "images" in content else []
-    for number, entry in enumerate(entries):
-        try:
-            name, file = _id(entry["id"]), _text(entry["file_name"])
-        except (KeyError, TypeError) as error:
-            raise DataError(f"{path}: images[{number}] lacks id or file_name; {_HINT}") from error
-        images.append(CaptionedImage(name, file, tuple(captions.pop(name, ())), split))
+    split, captions = _split_in(path), defaultdict[str, list[str]](list)
+    for where, entry in entries_of(content, "annotations", path, _HINT):
+        image = captions_of[_id(entry, "id", where)] = _id(entry, "image_id", where)
+        captions[image].append(get_field(entry, "caption", str, where, _HINT))
+    entries = entries_of(content, "images", path, _HINT) if "images" in content else ()
+    images = [
+        (_id(entry, "id", where), get_field(entry, "file_name", str, where, _HINT), split) for where, entry in entries
+    ]
+    return _with_captions(images, captions, path)
+
+
+def _with_captions(
+    images: Iterable[tuple[str, str, str]], captions: dict[str, list[str]], path: Path
+) -> list[CaptionedImage]:
+    """Return images, of which ids, files and splits are given, with the captions of each."""
+    joined = [CaptionedImage(name, file, tuple(captions.pop(name, ())), split) for name, file, split in images]
     if captions:
-        raise DataError(f"{path} has captions of image {next(iter(captions))}, which is not among its 'images'")
-    return images
+        raise DataError(f"{path} has captions of {next(iter(captions))}, which is not among its images or videos")
+    return joined
 
 
 def _vatex_videos(content: Sequence[Any], path: Path) -> list[CaptionedImage]:
     """Videos of one of VATEX's files with all their English captions; a test file may have none."""
     split, videos = _split_in(path), []
     for number, entry in enumerate(content):
-        try:
-            name, captions = _text(entry["videoID"]), entry.get("enCap", [])
-            videos.append(CaptionedImage(name, name, tuple(map(_text, _list(captions))), split))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{path}: entry {number} lacks videoID, or its enCap are no texts; {_HINT}") from error
+        where = f"{path}: entry {number}"
+        name = get_field(entry, "videoID", str, where, _HINT)
+        captions = _strings(entry, "enCap", where) if "enCap" in entry else ()
+        videos.append(CaptionedImage(name, name, captions, split))
     return videos
 
 
 def _msrvtt_videos(content: Mapping[str, Any], path: Path) -> list[CaptionedImage]:
     """Videos of one of MSR-VTT's files with their captions, each in the split that it names."""
-    captions: dict[str, list[str]] = {}
-    for number, entry in enumerate(get_field(content, "sentences", list, str(path), _HINT)):
-        try:
-            captions.setdefault(_text(entry["video_id"]), []).append(_text(entry["caption"]))
-        except (KeyError, TypeError) as error:
-            raise DataError(f"{path}: sentences[{number}] lacks video_id or a text as caption; {_HINT}") from error
+    captions = defaultdict[str, list[str]](list)
+    for where, entry in entries_of(content, "sentences", path, _HINT):
+        captions[_id(entry, "video_id", where)].append(get_field(entry, "caption", str, where, _HINT))
     videos = []
-    for number, entry in enumerate(get_field(content, "videos", list, str(path), _HINT)):
-        try:
-            name, split = _text(entry["video_id"]), _MSRVTT_SPLITS[entry["split"]]
-        except (KeyError, TypeError) as error:
-            known = ", ".join(_MSRVTT_SPLITS)
-            raise DataError(f"{path}: videos[{number}] lacks video_id, or its split is none of {known}") from error
-        videos.append(CaptionedImage(name, name, tuple(captions.pop(name, ())), split))
-    if captions:
-        raise DataError(f"{path} has captions of {next(iter(captions))}, which is not among its 'videos'")
-    return videos
+    for where, entry in entries_of(content, "videos", path, _HINT):
+        name, split = _id(entry, "video_id", where), get_field(entry, "split", str, where, _HINT)
+        if split not in _MSRVTT_SPLITS:
+            raise DataError(f"{where} is of the split {split!r}, which is none of {', '.join(_MSRVTT_SPLITS)}")
+        videos.append((name, name, _MSRVTT_SPLITS[split]))
+    return _with_captions(videos, captions, path)
 
 
 def _split_in(path: Path) -> str:
     """Return the split that a file's name holds; train without one."""
     splits = [split for word, split in _SPLIT_WORDS.items() if re.search(rf"(?:^|_){word}", path.name)]
     return splits[0] if splits else "train"
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not text")
-    return value
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise TypeError(f"{value!r} is no list")
-    return value
-
-
-def _id(value: Any) -> str:
-    """Return the id of an image, a text or an integer, as text."""
-    if type(value) is not int:
-        return _text(value)
-    return str(value)
 
 
 def _read_table(path: Path, kind: str) -> list[CaptionedImage]:

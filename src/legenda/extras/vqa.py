@@ -18,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from legenda.data.annotations import entries_of
 from legenda.data.features.readers import open_stores
 from legenda.data.registry import choose_split, hold_out
 from legenda.data.scenes import FEATURE_DIM, SceneSplit
@@ -78,10 +79,11 @@ def read_vqa(questions: str | Path, annotations: str | Path | None = None) -> li
     path = Path(questions)
     answered: dict[str, Annotation] = {}
     if annotations is not None:
-        answered = read_annotations(_list(Path(annotations), "annotations", _ANNOTATIONS), f"{annotations}: ")
+        content = read_json(annotations, _ANNOTATIONS)
+        entries = get_field(content, "annotations", list, str(annotations), _ANNOTATIONS)
+        answered = read_annotations(entries, f"{annotations}: ")
     by_id: dict[str, Question] = {}
-    for number, entry in enumerate(_list(path, "questions", _QUESTIONS)):
-        where = f"{path}: questions[{number}]"
+    for where, entry in entries_of(read_json(path, _QUESTIONS), "questions", path, _QUESTIONS):
         name, image = (str(get_field(entry, key, int | str, where, _QUESTIONS)) for key in ("question_id", "image_id"))
         text = get_field(entry, "question", str, where, _QUESTIONS)
         if name in by_id:
@@ -96,17 +98,9 @@ def read_vqa(questions: str | Path, annotations: str | Path | None = None) -> li
 
 def read_main_answers(path: str | Path) -> list[str]:
     """Return the normalized `multiple_choice_answer` of each of VQA's annotations."""
-    path = Path(path)
-    return [
-        normalize_answer(
-            get_field(entry, "multiple_choice_answer", str, f"{path}: annotations[{number}]", _ANNOTATIONS)
-        )
-        for number, entry in enumerate(_list(path, "annotations", _ANNOTATIONS))
-    ]
-
-
-def _list(path: Path, key: str, hint: str) -> list[Any]:
-    return get_field(read_json(path, hint), key, list, str(path), hint)
+    entries = entries_of(read_json(path, _ANNOTATIONS), "annotations", Path(path), _ANNOTATIONS)
+    answers = (get_field(entry, "multiple_choice_answer", str, where, _ANNOTATIONS) for where, entry in entries)
+    return list(map(normalize_answer, answers))
 
 
 def read_daquar(path: str | Path) -> list[Question]:
