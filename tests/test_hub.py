@@ -105,10 +105,7 @@ def test_a_missing_model_and_a_missing_network_are_one_sentence(hub, run_command
     start = time.monotonic()
     code, _, err = run_command("caption a.png --model somebody/nothing")
     assert code == 2
-    assert (
-        "somebody/nothing is no folder with a model and could not be downloaded from Hugging Face's hub (there is no"
-        in err
-    )
+    assert "somebody/nothing is no folder with a model and could not be downloaded from Hugging Face's hub (404" in err
     hub.shutdown()
     hub.server_close()
     for command in ("caption a.png --model somebody/nothing", f"push {run} somebody/nothing"):

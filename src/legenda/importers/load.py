@@ -15,7 +15,7 @@ from torch import Tensor
 from legenda.errors import CheckpointError, ConfigError, DataError
 from legenda.io import read_json, read_pickle, read_text
 from legenda.models.base import Model
-from legenda.models.checkpoint import NUMPY_GLOBALS, read_tensors
+from legenda.models.checkpoint import NUMPY_GLOBALS, StandIn, read_tensors
 from legenda.models.mcan import CoAttentionModel, Mcan
 from legenda.registry import Registry
 from legenda.text import Vocabulary
@@ -142,15 +142,6 @@ _SPECIALS = {"UNK": UNKNOWN, "<unk>": UNKNOWN, "<pad>": PAD, "<bos>": BEGIN, "<e
 _PICKLES = "give the release's own file, or its vocabulary as a text with one word a line"
 
 
-class _Attributes:
-    """Takes the place of an object in a pickle: its attributes, and none of its methods."""
-
-    def __init__(self, *_: Any) -> None: ...
-
-    def __setstate__(self, state: Any) -> None:
-        self.__dict__.update(state if isinstance(state, dict) else {})
-
-
 _ALLOWED: dict[str, Any] = {
     **{f"builtins.{kind.__name__}": kind for kind in (int, float, list, dict, str, set, frozenset, object)},
     "builtins.long": int,
@@ -159,8 +150,8 @@ _ALLOWED: dict[str, Any] = {
     "collections.OrderedDict": dict,
     "collections.Counter": dict,
     "collections.defaultdict": lambda _, *arguments: dict(*arguments),
-    **dict.fromkeys(("argparse.Namespace", "data.vocab.Vocab", "data.field.TextField", "vocab.Vocab"), _Attributes),
-    **dict.fromkeys(NUMPY_GLOBALS, _Attributes),
+    **dict.fromkeys(("argparse.Namespace", "data.vocab.Vocab", "data.field.TextField", "vocab.Vocab"), StandIn),
+    **dict.fromkeys(NUMPY_GLOBALS, StandIn),
 }
 """What the releases' pickles of vocabularies and options name, and what replaces it."""
 

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from pickle import UnpicklingError
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 
 from legenda.config import merge
 from legenda.decoding.generation import GenerationConfig
-from legenda.errors import CheckpointError, ConfigError, DataError, import_extra
+from legenda.errors import CheckpointError, ConfigError, DataError, first_line, import_extra
 from legenda.io import atomic_write, verified
 from legenda.models.base import Captioner, Model
 from legenda.models.registry import build_model
@@ -162,12 +161,13 @@ def load_weights(model: nn.Module, path: Path) -> None:
     model.load_state_dict(tensors)
 
 
-class _Ignored:
-    """Takes the place of NumPy's arrays in checkpoints, which hold the states of random generators."""
+class StandIn:
+    """Takes the place of an object in a pickle, such as NumPy's random states: its attributes, none of its methods."""
 
     def __init__(self, *_: Any) -> None: ...
 
-    def __setstate__(self, state: Any) -> None: ...
+    def __setstate__(self, state: Any) -> None:
+        self.__dict__.update(state if isinstance(state, dict) else {})
 
 
 NUMPY_GLOBALS = (
@@ -210,7 +210,7 @@ def _read_npz(path: Path) -> dict[str, Tensor]:
 def _load_pickle(path: Path) -> Any:
     try:
         with (
-            torch.serialization.safe_globals([(_Ignored, name) for name in NUMPY_GLOBALS]),
+            torch.serialization.safe_globals([(StandIn, name) for name in NUMPY_GLOBALS]),
             warnings.catch_warnings(action="ignore"),
         ):
             return torch.load(path, map_location="cpu", weights_only=True)
@@ -236,13 +236,13 @@ def download_model(name: str) -> Path:
     Without a network the cached copy is used. Raise ConfigError where there is neither, and CheckpointError where the
     repository holds no model of this library.
     """
-    hub = _import_hub()
+    hub = import_extra("huggingface_hub", "hub")
     try:
-        folder = hub.snapshot_download(name, allow_patterns=[*_FILES], **_client())
+        folder = hub.snapshot_download(name, allow_patterns=[*_FILES])
     except Exception as error:  # of the HTTP client, the hub and the file system
         raise ConfigError(
-            f"{name} is no folder with a model and could not be downloaded from Hugging Face's hub ({_reason(error)}); "
-            "check the name and the network, and log in with `hf auth login` where it is private"
+            f"{name} is no folder with a model and could not be downloaded from Hugging Face's hub "
+            f"({first_line(error)}); check the name and the network, and `hf auth login` where it is private"
         ) from error
     for file in (CONFIG, WEIGHTS):
         if not Path(folder, file).is_file():
@@ -264,8 +264,7 @@ def upload_model(
 
     The options are those of `huggingface_hub`. Raise ConfigError where that fails.
     """
-    hub = _import_hub()
-    api = hub.HfApi(token=token, **_client())
+    api = import_extra("huggingface_hub", "hub").HfApi(token=token)
     try:
         repository = api.create_repo(name, private=private, exist_ok=True)
         api.upload_folder(
@@ -278,29 +277,10 @@ def upload_model(
         )
     except Exception as error:
         raise ConfigError(
-            f"{name} could not be uploaded to Hugging Face's hub ({_reason(error)}); check the name and the network, "
-            "and log in with `hf auth login`"
+            f"{name} could not be uploaded to Hugging Face's hub ({first_line(error)}); check the name and the "
+            "network, and log in with `hf auth login`"
         ) from error
     return str(repository)
-
-
-def _client() -> dict[str, Any]:
-    from legenda import __version__
-
-    return {"library_name": "legenda", "library_version": __version__}
-
-
-def _reason(error: Exception) -> str:
-    """Return one line about an error of the hub's client."""
-    errors = _import_hub().errors
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return "there is no such model, or it is private"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0].removeprefix("Got: ").partition(". ")[0].rstrip(".") if lines else type(error).__name__
-
-
-def _import_hub() -> ModuleType:
-    return import_extra("huggingface_hub", "hub")
 
 
 PACKAGED = "photo"
