@@ -1,6 +1,7 @@
 """Captions as rows of ids, and the data sets that recipes name."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from legenda.data.features import write_store
 from legenda.data.scenes import FEATURE_DIM
 from legenda.errors import DataError
 from legenda.regions import Regions
+from legenda.tasks import Captioning
 from legenda.text import Vocabulary, ptb_tokenize
 
 LETTERS = Vocabulary(("<end>", "<unk>", "a", "b", "c", "d", "e"))
@@ -179,3 +181,13 @@ def test_rows_are_what_the_vocabulary_makes_of_each_caption(references, max_capt
             whole = [0, *ids[:max_caption_length], 0]
             assert row == whole + [-1] * (len(row) - len(whole))
         assert all(row == [-1] * len(row) for row in image_rows[count:])
+
+
+def test_a_model_keeps_the_caption_length_of_its_release_unless_the_data_name_one():
+    opened = ScenesData(train=4, validation=2).open(lambda _: None)
+    sizes = {"dim": 16, "num_heads": 2}
+    lengths = [
+        Captioning(data).create("xlan", sizes).generation_config.max_length
+        for data in (opened, replace(opened, max_length=39))
+    ]
+    assert lengths == [17, 39]

@@ -158,7 +158,7 @@ class DataModule:
     """The splits of a data set, its vocabulary and the width of its features.
 
     backbone: the network that is trained with the model and makes features of pixels, which `read` then returns.
-    max_length: tokens of the longest generated caption.
+    max_length: tokens of the longest generated caption; None for the default of the model.
     """
 
     train: CaptionDataset
@@ -167,7 +167,7 @@ class DataModule:
     feature_dim: int
     has_boxes: bool
     backbone: Backbone | None = None
-    max_length: int = 20
+    max_length: int | None = None
 
 
 class ScenesData(SceneCounts):
@@ -219,8 +219,8 @@ class CaptionedData(Config):
     special_tokens: tuple[str, ...] = (END, UNKNOWN)
     """The first entries of the vocabulary: "<end>", "<unk>" and perhaps "<begin>" and "<pad>"."""
 
-    max_length: PositiveInt = 20
-    """Tokens of the longest generated caption, its end included."""
+    max_length: PositiveInt | None = None
+    """Tokens of the longest generated caption, its end included; by default those of the model's release."""
 
     @property
     def source(self) -> str:

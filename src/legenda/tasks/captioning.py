@@ -102,7 +102,8 @@ class Captioning(Task):
             is_grid = captioner.encoder.with_default_boxes(unboxed).boxes is not None
             check_boxes(captioner, is_grid, data.train.source)
         set_vocabulary(captioner, vocabulary)
-        captioner.generation_config = captioner.generation_config.replace(max_length=data.max_length)
+        if data.max_length is not None:
+            captioner.generation_config = captioner.generation_config.replace(max_length=data.max_length)
         return captioner
 
     def objective(self, model: Captioner, config: ObjectiveConfig) -> Objective:
