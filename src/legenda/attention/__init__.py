@@ -6,7 +6,7 @@ from legenda.attention.config import ATTENTIONS, GEOMETRIES, AttentionConfig, Pa
 from legenda.attention.distance import DISTANCES, DistanceRescale
 from legenda.attention.geometry import Geometry, GeometryBias, GeometryEmbedding, sinusoids
 from legenda.attention.multi_head import AttentionOutput, MultiHeadAttention
-from legenda.attention.normalization import MaskedBatchNorm, StdLayerNorm
+from legenda.attention.normalization import MaskedBatchNorm, MaskedInstanceNorm, StdLayerNorm
 from legenda.attention.x_linear import XLinearAttention
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "GeometryBias",
     "GeometryEmbedding",
     "MaskedBatchNorm",
+    "MaskedInstanceNorm",
     "MultiHeadAttention",
     "PairGeometry",
     "StdLayerNorm",
