@@ -139,7 +139,7 @@ def test_eight_expressions_are_learnt_by_heart(task, data, one_thread):  # noqa:
     objective = task.objective(model, TrainingConfig(batch_size=8))
     positions = np.arange(len(data.train))
     assert len(positions) == 8
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     batch = objective.read(positions)
     counts = objective.prepare(positions, batch, 1).normalizers
     assert counts[0] == 8
