@@ -30,7 +30,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import learned_boxes  # noqa: F401, registers the model
 import torch
 from pydantic import Field, model_validator
 
@@ -46,6 +45,7 @@ from legenda.io import read_text, write_text
 from legenda.models.registry import build_model
 from legenda.papers import get_recipe
 from legenda.recipes import Recipe, recipe_to_toml
+from legenda.registry import load_plugin
 from legenda.text import Vocabulary
 from legenda.training.config import TrainingConfig
 
@@ -409,6 +409,7 @@ def with_seed(recipe: Recipe, seed: int, out: Path) -> Recipe:
 
 def condition_recipe(condition: Condition) -> Recipe:
     """Return the recipe of a condition; raise ConfigError for an unknown field or a wrong value."""
+    load_plugin(FOLDER / "learned_boxes.py")
     recipe = get_recipe(condition.recipe)
     if "fine_tuning" in condition.changes and len(recipe.stages) == 1:
         first = merge(recipe.stages[0], condition.changes.get("training", {}), "training")

@@ -21,6 +21,11 @@ T9, T9_90 = 2.2621571628, 1.8331129327
 """The 97.5 % and 95 % points of Student's t distribution with nine degrees of freedom, from a table."""
 
 
+@pytest.fixture(autouse=True)
+def own_plugins(forget_plugins):
+    """The models that experiments register are unknown to other tests."""
+
+
 def design(name="absent"):
     return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
 
