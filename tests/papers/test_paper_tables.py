@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from legenda.evaluation.evaluate import PARAMETERS
+from legenda.cli.table import PARAMETERS
 from legenda.metrics.evaluation import METRICS
 from legenda.models.checkpoint import build_on_meta
 from legenda.models.registry import configure
