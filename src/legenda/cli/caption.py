@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 import tyro
 from pydantic import model_validator
 
-from legenda.cli.options import JobOptions, parse
+from legenda.cli.options import JobOptions
 from legenda.compute import RunOptions, SearchOptions
 from legenda.config import Count, PositiveInt, to_json
 from legenda.data.annotations import coco_id
@@ -67,9 +67,8 @@ class CaptionOptions(RunOptions, SearchOptions, JobOptions):
         return self
 
 
-def run(arguments: Sequence[str]) -> None:
+def run(options: CaptionOptions) -> None:
     """Print captions, or write them to a file or a folder; raise DataError at the end where images were skipped."""
-    options = parse(CaptionOptions, arguments, "caption")
     if options.out is not None and is_folder(options.out):
         return _caption_job(options, options.out)
     if options.engine != "local":

@@ -1,12 +1,10 @@
 """`legenda compare`: the predictions of two runs or files, with paired differences, and where they disagree."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import tyro
 
-from legenda.cli.options import parse
 from legenda.config import Config, NonNegativeInt, PositiveInt
 from legenda.errors import ConfigError
 
@@ -41,9 +39,8 @@ class CompareOptions(Config):
     """A JSON file for all results, with the scores of each image."""
 
 
-def run(arguments: Sequence[str]) -> None:
+def run(options: CompareOptions) -> None:
     """Print the tables and write the JSON file."""
-    options = parse(CompareOptions, arguments, "compare")
     from legenda.cli.score import print_report
     from legenda.evaluation.comparison import compare_predictions, compare_seeds
     from legenda.run_folder import find_seeds

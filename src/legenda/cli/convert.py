@@ -1,12 +1,10 @@
 """`legenda convert`: feature stores of one format to another."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
 
-from legenda.cli.options import parse
 from legenda.errors import ConfigError
 
 
@@ -32,9 +30,8 @@ class Options:
     """The name of the extractor of the features, where the files do not hold it; runs keep it."""
 
 
-def run(arguments: Sequence[str]) -> None:
+def run(options: Options) -> None:
     """Write the store and print one line about it."""
-    options = parse(Options, arguments, "convert")
     if len(options.paths) < 2:
         raise ConfigError("name the feature stores to read and, last, the one to write")
     from legenda.data.features.base import extractor_name

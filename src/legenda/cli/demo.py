@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 
 from legenda.cli._parallel import run_parallel
-from legenda.cli.options import parse
 from legenda.compute import SearchOptions
 from legenda.data.captions import ScenesData, scene_captions
 from legenda.data.scenes import FAMILIES, Scene, make_split
@@ -62,9 +61,8 @@ class Options:
     """The page, one file that opens offline."""
 
 
-def run(arguments: Sequence[str]) -> None:
+def run(options: Options) -> None:
     """Caption the photographs, train and write the page."""
-    options = parse(Options, arguments, "demo")
     photographs, text = write_photograph_report(PHOTOGRAPH_MODEL, options.report)
     print(text, end="\n\n", flush=True)
     folders = {name: options.runs / name for name in MODELS}

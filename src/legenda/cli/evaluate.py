@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import tyro
 
-from legenda.cli.options import parse
 from legenda.compute import RunOptions, SearchOptions
 from legenda.errors import ConfigError
 
@@ -58,9 +56,8 @@ class EvaluateOptions(RunOptions, SearchOptions):
     """1 for the model of the first stage of two; the files have _stage1 in their names. By default the last one."""
 
 
-def run(arguments: Sequence[str]) -> None:
+def run(options: EvaluateOptions) -> None:
     """Write the files and print the scores, or the paths of the files for the server."""
-    options = parse(EvaluateOptions, arguments, "evaluate")
     from legenda.run_folder import find_seeds
 
     seeds = find_seeds(options.run)

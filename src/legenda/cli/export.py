@@ -1,13 +1,10 @@
 """`legenda export`: a captioner as ONNX or torch.export files."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-
-from legenda.cli.options import parse
 
 
 @dataclass(frozen=True)
@@ -27,9 +24,8 @@ class Options:
     """Greatest number of tokens, eos included; by default that of the model."""
 
 
-def run(arguments: Sequence[str]) -> None:
+def run(options: Options) -> None:
     """Write the files and print the largest difference from PyTorch."""
-    options = parse(Options, arguments, "export")
     from legenda.export import export_captioner
     from legenda.models import load
     from legenda.models.checkpoint import is_run_folder

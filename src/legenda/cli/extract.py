@@ -1,6 +1,5 @@
 """`legenda extract`: features of images or videos, in one file or in the shards of a job."""
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -10,7 +9,7 @@ import tyro
 from pydantic import model_validator
 
 from legenda.cli.caption import is_folder, report_skipped
-from legenda.cli.options import JobOptions, parse
+from legenda.cli.options import JobOptions
 from legenda.compute import ComputeOptions
 from legenda.config import PositiveFloat, PositiveInt
 from legenda.errors import ConfigError, DataError, import_extra
@@ -71,9 +70,8 @@ class ExtractOptions(ComputeOptions, JobOptions):
         return first
 
 
-def run(arguments: Sequence[str]) -> None:
+def run(options: ExtractOptions) -> None:
     """Write the features and print how many images there are; raise DataError at the end where images were skipped."""
-    options = parse(ExtractOptions, arguments, "extract")
     sampling: FrameSampling | None = None
     medium: Medium = "image"
     if options.num_frames is not None or options.frame_rate is not None:

@@ -1,12 +1,9 @@
 """`legenda import`: weights of a released code become a run folder."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
-
-from legenda.cli.options import parse
 
 
 @dataclass(frozen=True)
@@ -31,9 +28,8 @@ class Options:
     """Attention heads, which the tensors do not show; by default those of the release."""
 
 
-def run(arguments: Sequence[str]) -> None:
+def run(options: Options) -> None:
     """Write the run folder and print the next command."""
-    options = parse(Options, arguments, "import")
     from legenda.config import to_json
     from legenda.importers import load
     from legenda.models import Captioner, describe_model

@@ -1,14 +1,13 @@
 """`legenda inspect`: what a feature store or a run folder holds."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tyro
 
-from legenda.cli.options import parse
 from legenda.errors import DataError
 from legenda.run_folder import CONFIG
 
@@ -30,9 +29,8 @@ class Options:
     """Print JSON, which also has the settings that are empty, off or 0."""
 
 
-def run(arguments: Sequence[str]) -> None:
+def run(options: Options) -> None:
     """Print the facts and the problems; raise DataError where there are any."""
-    options = parse(Options, arguments, "inspect")
     path = Path(options.path)
     if (path.exists() and not (path / CONFIG).is_file()) or ":" in options.path:
         from legenda.data.features.convert import inspect_store

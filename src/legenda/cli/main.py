@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from keyword import iskeyword
-from typing import TextIO
+from typing import TextIO, get_type_hints
 
 from legenda.errors import ConfigError, LegendaError, did_you_mean
 from legenda.terminal import escape_controls, safe_stdout, shorten
@@ -65,7 +65,14 @@ def _run(command: str, arguments: list[str]) -> None:
     module = f"{command}_" if iskeyword(command) else command
     log_to_stderr()
     arguments = load_plugins(arguments)
-    import_module(f"legenda.cli.{module}").run(arguments)
+    run = import_module(f"legenda.cli.{module}").run
+    kind = get_type_hints(run).get("options")
+    if kind is None:  # it parses the arguments itself
+        run(arguments)
+        return
+    from legenda.cli.options import parse
+
+    run(parse(kind, arguments, command))
 
 
 def _help() -> str:

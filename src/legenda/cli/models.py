@@ -1,12 +1,10 @@
 """`legenda models`: every model, with its paper and its number of parameters."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import tyro
 
-from legenda.cli.options import parse
 from legenda.cli.recipes import matching
 from legenda.errors import ConfigError, did_you_mean
 
@@ -25,9 +23,8 @@ class Options:
     """A text in the name, the summary, the paper or the task, or a pattern such as "aoanet*"; by default all."""
 
 
-def run(arguments: Sequence[str]) -> None:
+def run(options: Options) -> None:
     """Print the table."""
-    options = parse(Options, arguments, "models")
     from legenda.models.registry import MODELS
 
     names = list(MODELS)

@@ -1,12 +1,9 @@
 """`legenda push`: upload a run to Hugging Face's hub."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
-
-from legenda.cli.options import parse
 
 
 @dataclass(frozen=True)
@@ -27,9 +24,8 @@ class Options:
     """Create a private repository."""
 
 
-def run(arguments: Sequence[str]) -> None:
+def run(options: Options) -> None:
     """Upload and print the address."""
-    options = parse(Options, arguments, "push")
     from legenda.evaluation.describe import push_run
 
     print(push_run(options.run, options.name, license=options.license, private=options.private or None))

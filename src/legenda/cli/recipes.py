@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 import tyro
 
-from legenda.cli.options import parse
 from legenda.papers import RECIPES, all_recipes, all_tables, get_recipe
 from legenda.recipes import Recipe, recipe_to_toml
 
@@ -29,9 +28,8 @@ class Options:
     """The name of a recipe, which is printed in full, as scenes.ngsan; or a text, or a pattern such as "coco.*"."""
 
 
-def run(arguments: Sequence[str]) -> None:
+def run(options: Options) -> None:
     """Print to the standard output."""
-    options = parse(Options, arguments, "recipes")
     recipes = all_recipes()
     if options.filter is None:
         _print_groups(recipes)

@@ -1,13 +1,11 @@
 """`legenda report`: one page that compares runs: scores, and predictions with their attention."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
 import tyro
 from pydantic import model_validator
 
-from legenda.cli.options import parse
 from legenda.compute import RunOptions
 from legenda.config import Count, NonNegativeInt
 from legenda.errors import ConfigError
@@ -54,9 +52,8 @@ class ReportOptions(RunOptions):
         return self
 
 
-def run(arguments: Sequence[str]) -> None:
+def run(options: ReportOptions) -> None:
     """Write the page and print the scores and where it is."""
-    options = parse(ReportOptions, arguments, "report")
     from legenda.evaluation.runs import CaptionerRun, load_run, unique_run_names
     from legenda.report.report import write_caption_report, write_task_report
     from legenda.run_folder import find_seeds

@@ -1,7 +1,6 @@
 """`legenda serve`: a web page and an HTTP API that caption images and show the attention of each word."""
 
 import tempfile
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +8,6 @@ from typing import Annotated
 import tyro
 from pydantic import Field
 
-from legenda.cli.options import parse
 from legenda.compute import RunOptions, SearchOptions
 from legenda.config import PositiveInt
 from legenda.errors import LegendaError, import_extra
@@ -48,9 +46,8 @@ class ServeOptions(RunOptions, SearchOptions):
     """The largest accepted image, in millions of pixels; three such images are decoded at a time."""
 
 
-def run(arguments: Sequence[str]) -> None:
+def run(options: ServeOptions) -> None:
     """Serve until the process is stopped, and print the address when it answers."""
-    options = parse(ServeOptions, arguments, "serve")
     for module in ("multipart", "fastapi", "uvicorn"):  # forms need the first
         import_extra(module, "serve")
     from legenda.serve.app import create_app
