@@ -1,15 +1,14 @@
 """A paper's table with measured scores, as Markdown and in a real browser."""
 
-from legenda.report.tables import Measured, ScoreRow, ScoreTable, markdown
+from legenda.report.tables import ScoreRow, ScoreTable, markdown
 
 TABLE = ScoreTable(
     title="Which <b>bold</b> row",
     lead="Somebody et al., Table 2.",
     metrics=("BLEU-4", "CIDEr-D"),
     rows=(
-        ScoreRow("A | B", (38.4, 128.6), (Measured(37.96, 0.25), None)),
-        ScoreRow("of others", (None, 120.1), None),
-        ScoreRow("failed", (39.3, 130.8), None, "training failed: no memory"),
+        ScoreRow("A | B", {"paper": ["38.4", "128.6"], "here": ["38.0 ± 0.2", "–"]}),
+        ScoreRow("failed", {"paper": ["39.3", "130.8"]}, "training failed: no memory"),
     ),
     notes=("All scores times 100.",),
 )
