@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import tyro
 
-from legenda.compute import ComputeOptions, RunOptions
+from legenda.compute import RunOptions
 from legenda.data.captions import CaptionDataset
 from legenda.errors import ConfigError, DataError, did_you_mean
 from legenda.evaluation.evaluate import reject_options
@@ -213,7 +213,7 @@ def find_figure_images(runs: Mapping[str, CaptionerRun], options: ImageOptions, 
         reject_options(options, data_options, "selects images of the runs' data; leave it out with --image-files")
         paths = find_images(options.image_files)
         titles, positions = [path.name for path in paths], range(len(paths))
-        datasets = {name: _file_dataset(opened, paths, options.extractor, options) for name, opened in runs.items()}
+        datasets = {name: _file_dataset(opened, paths, options.extractor) for name, opened in runs.items()}
 
         def open_image(position: int, boxes: Sequence[Sequence[float]]) -> ReportImage:  # noqa: ARG001
             return ReportImage(read_image(paths[position]), "", no_verdict)
@@ -237,11 +237,9 @@ def find_figure_images(runs: Mapping[str, CaptionerRun], options: ImageOptions, 
     return FigureImages(tuple(images), datasets, tuple(positions))
 
 
-def _file_dataset(
-    opened: CaptionerRun, paths: Sequence[Path], extractor_name: str | None, compute: ComputeOptions
-) -> CaptionDataset:
+def _file_dataset(opened: CaptionerRun, paths: Sequence[Path], extractor_name: str | None) -> CaptionDataset:
     """Return image files as a data set without references, with regions of the run's extractor."""
-    extractor = opened.resolve_extractor(extractor_name, compute)
+    extractor = opened.resolve_extractor(extractor_name)
     regions = []
     for path in paths:
         ((features, boxes),) = run_extractor(extractor, [read_image(path)], [path])

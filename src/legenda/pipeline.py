@@ -357,4 +357,4 @@ def open(
     )
     compute.resolve_for_models()
     run = load_captioner_run(model, compute)
-    return Pipeline.of_run(run, run.resolve_extractor(extractor, compute), consensus=consensus)
+    return Pipeline.of_run(run, run.resolve_extractor(extractor), consensus=consensus)

@@ -59,7 +59,7 @@ def run(options: ServeOptions) -> None:
     return_freed_memory()
     runs = {name: load_captioner_run(folder, options) for name, folder in unique_run_names(options.runs).items()}
     models = {
-        name: Pipeline.of_run(found, _load_extractor(found, options), consensus=options.consensus)
+        name: Pipeline.of_run(found, _load_extractor(found, options.extractor), consensus=options.consensus)
         for name, found in runs.items()
     }
     of_scenes = [model.extractor.name == "scenes" for model in models.values()]
@@ -82,11 +82,11 @@ def run(options: ServeOptions) -> None:
             )
 
 
-def _load_extractor(run: CaptionerRun, options: ServeOptions) -> Extractor:
+def _load_extractor(run: CaptionerRun, name: str | None) -> Extractor:
     """Return the extractor recorded in the run if it can be loaded, else the named one."""
     try:
-        return run.resolve_extractor(None, options)
+        return run.resolve_extractor(None)
     except LegendaError:
-        if options.extractor is None:
+        if name is None:
             raise
-        return run.resolve_extractor(options.extractor, options)
+        return run.resolve_extractor(name)

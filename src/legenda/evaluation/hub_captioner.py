@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from legenda.compute import ComputeOptions, SearchOptions
+from legenda.compute import RunOptions, SearchOptions
 from legenda.decoding import GenerationOutput
 from legenda.decoding.generation import GenerationConfig
 from legenda.errors import ConfigError, DataError
@@ -72,13 +72,8 @@ class HubCaptioner(Captioner):
         try:
             with torch.random.fork_rng(devices=cuda), torch.no_grad():
                 torch.manual_seed(options.seed)
-                found = self.net.generate(
-                    pixel_values=pixels,
-                    num_return_sequences=num_captions,
-                    return_dict_in_generate=True,
-                    output_scores=True,
-                    **settings,
-                )
+                settings |= {"return_dict_in_generate": True, "output_scores": True}
+                found = self.net.generate(pixel_values=pixels, num_return_sequences=num_captions, **settings)
         except Exception as error:  # models raise exceptions of any type for inputs that they need and lack
             raise DataError(
                 f"{self.name} does not caption images alone ({reason_of(error)}); name another model"
@@ -132,17 +127,15 @@ class HubRun(CaptionerRun):
     @property
     def weights(self) -> str:
         """A digest of the configuration, with the hub's commit."""
-        config = self._config
-        return sha256(
-            json.dumps([str(getattr(config, "_commit_hash", None)), config.to_json_string()]).encode()
-        ).hexdigest()
+        facts = [str(getattr(self._config, "_commit_hash", None)), self._config.to_json_string()]
+        return sha256(json.dumps(facts).encode()).hexdigest()
 
     @property
     def summary(self) -> str:
         """The type of the model."""
         return f"{self._config.model_type} of transformers"
 
-    def resolve_extractor(self, given: str | None, compute: ComputeOptions | None = None) -> Extractor:  # noqa: ARG002
+    def resolve_extractor(self, given: str | None) -> Extractor:
         """Return the model's own processor of images; raise ConfigError for any other extractor."""
         if given is not None:
             raise ConfigError(f"{self.folder} has its own processor of images; leave out --extractor")
@@ -156,7 +149,7 @@ def _process(processor: Any, name: str, images: list[Image.Image]) -> list[Image
     return [(image.reshape(1, -1).astype(np.float32), _WHOLE) for image in pixels]
 
 
-def load_hub_run(folder: Path, compute: ComputeOptions) -> HubRun:
+def load_hub_run(folder: Path, options: RunOptions) -> HubRun:
     """Return a model of transformers, hf:NAME or hf:FOLDER, on the device.
 
     It is read without running code of its own. Raise ConfigError, naming it, where it cannot be loaded or is no
@@ -169,10 +162,6 @@ def load_hub_run(folder: Path, compute: ComputeOptions) -> HubRun:
     with hub_errors(name, allow_download=True):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     model = HubCaptioner(str(folder), net, tokenizer).eval()
-    compute.apply(model, freeze=False)
-    config = {
-        "model": {"name": str(folder)},
-        "extractor": f"processor of {folder}",
-        "imported": {"kind": "transformers"},
-    }
-    return HubRun(folder, model, config, processor=processor)
+    options.apply(model, freeze=False)
+    config = {"model": {"name": str(folder)}, "extractor": f"processor of {folder}"}
+    return HubRun(folder, model, config | {"imported": {"kind": "transformers"}}, options, processor=processor)

@@ -46,16 +46,14 @@ _LOG = logging.getLogger(__name__)
 class Run:
     """A trained model of any task with the configuration of its run.
 
-    ignore_extractor_mismatch: whether features of another extractor than that of the training are only warned of.
-    allow_download: whether the extractor that config.json names may be fetched.
+    options: how it was loaded: the device, also of its extractor, and which extractors it takes.
     stage: the stage of the weights, counted from 1; None for the last one.
     """
 
     folder: Path
     model: Model
     config: Mapping[str, Any]
-    ignore_extractor_mismatch: bool = False
-    allow_download: bool = False
+    options: RunOptions = CPU
     stage: int | None = None
 
     def load_stage(self, stage: int | None) -> Self:
@@ -90,7 +88,7 @@ class Run:
 
     def refuse_extractor(self, message: str) -> None:
         """Raise ConfigError about features of another extractor than that of the training, or warn of them."""
-        if not self.ignore_extractor_mismatch:
+        if not self.options.ignore_extractor_mismatch:
             raise ConfigError(f"{message}; use the extractor of the training, or add --ignore-extractor-mismatch")
         _LOG.warning("%s; the results may be meaningless", message)
 
@@ -125,15 +123,15 @@ class CaptionerRun(Run):
 
     model: Captioner
 
-    def resolve_extractor(self, given: str | None, compute: ComputeOptions = CPU) -> Extractor:
+    def resolve_extractor(self, given: str | None) -> Extractor:
         """Return the extractor of the run's features.
 
-        given: file or name; None for extractors that are built in or on this machine. It runs on the device of
-        `compute`, in the precision of the training. Raise LegendaError where the extractor is missing or is not the
-        one of the training. Nothing is fetched that the run alone names, unless `allow_download` is set.
+        given: file or name; None for extractors that are built in or on this machine. It runs on the device of the run,
+        in the precision of the training. Raise LegendaError where the extractor is missing or is not the one of the
+        training. Nothing is fetched that the run alone names, unless the run allows downloads.
         """
         expected = ExtractorIdentity.parse(self.extractor)
-        on_device = ComputeOptions(device=compute.device)
+        on_device = ComputeOptions(device=self.options.device)
         if self.imported or expected.name == UNNAMED:
             if given is None:
                 raise ConfigError(
@@ -153,7 +151,7 @@ class CaptionerRun(Run):
                 f"--extractor {file}"
             )
         extractor = load_extractor(
-            given or expected.name, on_device, allow_download=given is not None or self.allow_download
+            given or expected.name, on_device, allow_download=given is not None or self.options.allow_download
         )
         difference = find_mismatch(expected, extractor)
         if difference is not None:
@@ -206,7 +204,7 @@ def load_run(name: str | Path, compute: RunOptions = CPU) -> Run:
     model, config = load_with_config(folder)
     compute.apply(model)
     kind: Any = CaptionerRun if isinstance(model, Captioner) else Run
-    return kind(folder, model, config, compute.ignore_extractor_mismatch, compute.allow_download)
+    return kind(folder, model, config, compute)
 
 
 def unique_run_names(folders: Sequence[Path]) -> dict[str, Path]:
@@ -249,8 +247,7 @@ def resolve_data(
         )
     from legenda.extractors.image_data import ImageData
 
-    extractor = run.resolve_extractor(None, ComputeOptions(device=run.model.device.type))
-    return ImageData(annotations=annotations, images=images).with_extractor(extractor)
+    return ImageData(annotations=annotations, images=images).with_extractor(run.resolve_extractor(None))
 
 
 def replace_features(data: Any, features: Path | None) -> Any:
