@@ -88,9 +88,9 @@ def test_the_real_annotations(shared):
             [{"image_id": 1, "caption": "a"}, {"image_id": 1, "caption": "b"}],
             "more than one caption for image 1; leave",
         ),
-        ([{"image_id": 1}], "entry 0 has no 'image_id' and 'caption'"),
-        ([{"image_id": True, "caption": "a"}], "the 'image_id' of entry 0 is bool"),
-        ([{"image_id": 1, "caption": None}], "the caption of image 1 is NoneType, not text"),
+        ([{"image_id": 1}], "entry 0 of .* has no 'caption'"),
+        ([{"image_id": True, "caption": "a"}], "'image_id' of entry 0 of .* is of type bool"),
+        ([{"image_id": 1, "caption": None}], "'caption' of entry 0 of .* is of type NoneType, not str"),
         ({"a": []}, "no caption for image a"),
     ],
 )

@@ -47,7 +47,7 @@ def test_an_image_without_a_domain_is_named(files):
     content = json.loads(path.read_text())
     del content["images"][2]["domain"]
     path.write_text(json.dumps(content))
-    with pytest.raises(DataError, match=r"images\[2\] has no id and domain"):
+    with pytest.raises(DataError, match=r"images\[2\] of .* has no 'domain'"):
         read_domains(path)
     (folder / "coco.json").write_text(json.dumps({"images": [{"id": 1}], "annotations": []}))
     assert read_domains(folder / "coco.json") == {}

@@ -22,11 +22,10 @@ from legenda.evaluation.scoring import (
     disagreement_table,
     read_references,
     read_single_predictions,
-    score_table,
     seed_comparison_table,
 )
 from legenda.io import read_json
-from legenda.metrics import Difference, Scores, compare, evaluate, intervals
+from legenda.metrics import Difference, Scores, compare, evaluate
 from legenda.metrics.evaluation import References
 from legenda.models.checkpoint import find_model
 from legenda.run_folder import CONFIG, find_seeds, read_config
@@ -69,11 +68,10 @@ def compare_predictions(options: CompareOptions) -> ScoringReport:
             f"{a.path} and {b.path} are of different examples: only one has {min(different)}; predict the same ones"
         )
     resampling = {"resamples": options.resamples, "seed": options.seed}
-    report = ScoringReport([], dict(resampling), list(a.scores.notices))
+    report = ScoringReport([], dict(resampling), [])
     for name, side in (("first", a), ("second", b)):
-        bounds = intervals(side.scores, **resampling)
-        report.results[name] = {"predictions": str(side.path), **side.scores.to_dict(), "intervals": as_dicts(bounds)}
-        report.tables += [f"{name}: {side.path}, {len(side.predictions)} examples", score_table(side.scores, bounds)]
+        title = f"{name}: {side.path}, {len(side.predictions)} examples"
+        report.add_scores(name, title, side.scores, resampling, predictions=str(side.path))
     differences = compare(a.scores, b.scores, **resampling)
     differing = sum(a.predictions[key] != b.predictions[key] for key in a.predictions)
     disagreements = _find_disagreements(a, b, options.num_examples)

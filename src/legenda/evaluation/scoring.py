@@ -18,7 +18,7 @@ from rich.table import Table
 
 from legenda.data.annotations import parse_karpathy
 from legenda.errors import ConfigError, DataError
-from legenda.io import parse_json, read_text
+from legenda.io import get_field, parse_json, read_text
 from legenda.metrics import (
     WITHOUT_JAVA,
     Difference,
@@ -120,9 +120,9 @@ def read_domains(path: str | Path) -> dict[str, list[str]]:
         return {}
     domains: dict[str, list[str]] = {}
     for number, image in enumerate(images):
-        if not isinstance(image, dict) or not isinstance(image.get("domain"), str) or "id" not in image:
-            raise DataError(f"{path}: images[{number}] has no id and domain, as others have; {_REFERENCES}")
-        domains.setdefault(image["domain"], []).append(str(image["id"]))
+        where = f"images[{number}] of {path}"
+        domain = get_field(image, "domain", str, where, _REFERENCES)
+        domains.setdefault(domain, []).append(str(get_field(image, "id", int | str, where, _REFERENCES)))
     return dict(sorted(domains.items()))
 
 
@@ -143,22 +143,15 @@ def _captions(path: Path, name: str, value: Any, hint: str) -> list[str]:
     captions = value if isinstance(value, list) else [value]
     if not captions:
         raise DataError(f"{path} has no caption for image {name}; {hint}")
-    return [_text(path, name, caption, hint) for caption in captions]
+    for caption in captions:
+        if not isinstance(caption, str):
+            raise DataError(f"{path}: the caption of image {name} is {type(caption).__name__}, not text; {hint}")
+    return captions
 
 
 def _entry(path: Path, where: str, entry: Any, hint: str) -> tuple[str, str]:
-    if not isinstance(entry, Mapping) or "image_id" not in entry or "caption" not in entry:
-        raise DataError(f"{path}: {where} has no 'image_id' and 'caption'; {hint}")
-    name = entry["image_id"]
-    if isinstance(name, bool) or not isinstance(name, int | str):
-        raise DataError(f"{path}: the 'image_id' of {where} is {type(name).__name__}; give a number or text")
-    return str(name), _text(path, str(name), entry["caption"], hint)
-
-
-def _text(path: Path, name: str, caption: Any, hint: str) -> str:
-    if not isinstance(caption, str):
-        raise DataError(f"{path}: the caption of image {name} is {type(caption).__name__}, not text; {hint}")
-    return caption
+    where = f"{where} of {path}"
+    return str(get_field(entry, "image_id", int | str, where, hint)), get_field(entry, "caption", str, where, hint)
 
 
 Captions = Mapping[str, Sequence[str]]
@@ -177,6 +170,16 @@ class ScoringReport:
     tables: list[Any]
     results: dict[str, Any]
     notices: list[str]
+
+    def add_scores(
+        self, name: str, title: str, scores: Scores, resampling: Mapping[str, int], **facts: str
+    ) -> dict[str, Any]:
+        """Add scores with their intervals, and return their results, which start with the facts."""
+        bounds = intervals(scores, **resampling)
+        self.tables += [title, score_table(scores, bounds)]
+        self.notices += [notice for notice in scores.notices if notice not in self.notices]
+        self.results[name] = {**facts, **scores.to_dict(), "intervals": as_dicts(bounds)}
+        return self.results[name]
 
 
 def score_files(options: ScoreOptions) -> ScoringReport:
@@ -221,11 +224,8 @@ def _score_captions(options: ScoreOptions, predictions: Captions) -> ScoringRepo
         subset = name == "c40" or name in parts
         first = _match(options, options.predictions, predictions, references, subset=subset)
         scores = _evaluate(options, first, references, frequencies)
-        bounds = intervals(scores, **resampling)
-        results = report.results[name] = {**scores.to_dict(), "intervals": as_dicts(bounds)}
         source = "" if scores.df is None else f"; document frequencies of {scores.documents} images: {scores.df}"
-        report.tables += [f"{name}: {len(first)} images{source}", score_table(scores, bounds)]
-        report.notices += [notice for notice in scores.notices if notice not in report.notices]
+        results = report.add_scores(name, f"{name}: {len(first)} images{source}", scores, resampling)
         if options.compare_with is not None:
             second = _match(options, options.compare_with, others, references, subset=subset)
             if set(second) != set(first):
@@ -328,10 +328,7 @@ def _count_document_frequencies(path: Path | None) -> DocumentFrequencies | None
 
 
 def _evaluate(
-    options: ScoreOptions,
-    captions: Mapping[str, str],
-    references: Captions,
-    frequencies: DocumentFrequencies | None,
+    options: ScoreOptions, captions: Mapping[str, str], references: Captions, frequencies: DocumentFrequencies | None
 ) -> Scores:
     metrics = options.metrics[0] if options.metrics in _SETS else options.metrics
     references = {image: references[image] for image in captions}
