@@ -80,35 +80,28 @@ def run(options: EvaluateOptions) -> None:
 def _evaluate(options: EvaluateOptions) -> None:
     if options.submission_dir is None and (options.test_features or options.algorithm):
         raise ConfigError("--test-features and --algorithm are for --submission-dir; name its folder too")
-    from legenda.evaluation.evaluate import (
-        caption_coco_server,
-        choose_path,
-        evaluate_captions,
-        evaluate_task,
-        evaluation_path,
-        reject_captioner_options,
-    )
+    from legenda.evaluation import evaluate as evaluation
     from legenda.evaluation.runs import CaptionerRun, load_captioner_run, load_run, resolve_data
 
     first, split, search = load_run(options.run, options).load_stage(options.stage), options.split, options.select()
-    path = evaluation_path(first.folder, split, ensemble=bool(options.others), stage=options.stage)
-    path = choose_path(path, options.run, options.out)
+    path = evaluation.evaluation_path(first.folder, split, ensemble=bool(options.others), stage=options.stage)
+    path = evaluation.choose_path(path, options.run, options.out)
     if not isinstance(first, CaptionerRun):
-        reject_captioner_options(first, options, ("others", "annotations", "images", "metrics", "repeats"))
-        reject_captioner_options(first, options, SearchOptions.model_fields.keys() - {"beam_size"})
-        found = evaluate_task(first, options, path)
+        of_captioners = ("others", "annotations", "images", "metrics", "repeats", *SearchOptions.model_fields)
+        evaluation.reject_captioner_options(first, options, [name for name in of_captioners if name != "beam_size"])
+        found = evaluation.evaluate_task(first, options, path)
         print(f"{found.format_scores(split)}\n{found.examples} examples of {split}; predictions in {found.path}")
         return
     members = [load_captioner_run(folder, options).load_stage(options.stage) for folder in options.others]
     if options.submission_dir is not None:
         if options.out is not None:
             raise ConfigError("--out is not for --submission-dir, which names the folder of all files; leave it out")
-        files = caption_coco_server(first, members, options.submission_dir, options)
+        files = evaluation.caption_coco_server(first, members, options.submission_dir, options)
         print("\n".join(f"{path}: {count} images" for path, count in files.items()))
         return
     data = resolve_data(first, options.annotations, options.features, options.images)
     collapse = None if options.repeats == "auto" else options.repeats == "collapse"
-    found = evaluate_captions(
+    found = evaluation.evaluate_captions(
         first, members, data, split, search, options.metrics, collapse_repeats=collapse, path=path
     )
     print(found.format_scores(split))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +64,8 @@ def _describe_training(folder: Path) -> dict[str, Any] | None:
     if not (folder / STATE).exists():
         return None
     progress = read_progress(folder)
-    return {
-        "steps": progress.step,
-        "epochs": progress.epoch,
-        "seconds": round(progress.seconds),
-        "best": progress.best,
-        "best_epoch": progress.best_epoch,
-        "finished": progress.finished,
-    }
+    counts = {"steps": progress.step, "epochs": progress.epoch, "seconds": round(progress.seconds)}
+    return counts | {name: getattr(progress, name) for name in ("best", "best_epoch", "finished")}
 
 
 def _evaluations(folder: Path) -> list[Path]:
@@ -85,7 +79,7 @@ def _describe_evaluation(path: Path) -> dict[str, Any]:
 
 
 def _verify(folder: Path) -> Iterator[str]:
-    """Yield the problems that each of `_CHECKS` finds; a model that cannot be loaded ends the checks.
+    """Yield the problems of each check; a model that cannot be loaded ends them.
 
     Loading verifies the checksum of the weights and that they are finite.
     """
@@ -94,7 +88,7 @@ def _verify(folder: Path) -> Iterator[str]:
     except LegendaError as error:
         yield str(error)
         return
-    for check in _CHECKS:
+    for check in (_check_history, _check_data, _check_scores):
         try:
             yield from check(run)
         except LegendaError as error:
@@ -134,17 +128,9 @@ def _check_scores(run: Run) -> Iterator[str]:
                 yield f"{path} has {name} {stored:.4f}, but its predictions score {value:.4f}; evaluate the run again"
 
 
-_CHECKS: tuple[Callable[[Run], Iterable[str]], ...] = (_check_history, _check_data, _check_scores)
-"""What `verify` checks once the model is loaded; checksums of the files belong here."""
-
-
 _LOG = logging.getLogger(__name__)
 
-_PIPELINE_TAGS = {
-    "captioning": "image-to-text",
-    "vqa": "visual-question-answering",
-    "translation": "translation",
-}
+_PIPELINE_TAGS = {"captioning": "image-to-text", "vqa": "visual-question-answering", "translation": "translation"}
 
 
 def push_run(folder: str | Path, name: str, *, license: str | None = None, private: bool | None = None) -> str:

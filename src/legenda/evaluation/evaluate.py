@@ -130,59 +130,44 @@ def coco_splits(run: CaptionerRun, test_features: Path | None) -> dict[str, Capt
         raise ConfigError(f"--submission-dir is for models of COCO, but {run.folder} was trained on other data")
     if test_features is None:
         raise ConfigError("--submission-dir also captions test2014; name its features with --test-features")
-    images = read_annotations(data.annotations)
-    val = [replace(image, captions=()) for image in images if _part(PurePosixPath(image.file).stem) == "val2014"]
-    _check_count("val2014", len(val), data.annotations)
 
+    def part(name: str) -> str | None:
+        """Return the part of COCO in the name of an image file."""
+        match = COCO_NAME.fullmatch(name)
+        return None if match is None else match["part"]
+
+    def check_count(name: str, count: int, source: Path) -> None:
+        if count != IMAGE_COUNTS[name]:
+            raise DataError(
+                f"{source} names {count} images of {name}, but COCO's server takes captions of all "
+                f"{IMAGE_COUNTS[name]} or none"
+            )
+
+    images = read_annotations(data.annotations)
+    val = [replace(image, captions=()) for image in images if part(PurePosixPath(image.file).stem) == "val2014"]
+    check_count("val2014", len(val), data.annotations)
     store = open_features(test_features, sizes=data.sizes)
-    test = [CaptionedImage(name, name, (), "test") for name in store.ids]
     for name in store.ids:
-        if coco_id(name) is None or _part(name) not in (None, "test2014"):
+        if coco_id(name) is None or part(name) not in (None, "test2014"):
             raise DataError(
                 f"{test_features} holds {name}, which is not an image of test2014; extract features of test2014 only"
             )
-    _check_count("test2014", len({coco_id(image.id) for image in test}), test_features)
+    check_count("test2014", len({coco_id(name) for name in store.ids}), test_features)
     if wrong := [image.id for image in val if coco_id(image.id) is None]:
         raise DataError(
             f"{data.annotations} gives an image of val2014 the id {wrong[0]}, not one of COCO; add a cocoid"
         )
-    return {
-        "val2014": stored_captions(val, data.open_store()),
-        "test2014": stored_captions(test, store),
-    }
+    test = [CaptionedImage(name, name, (), "test") for name in store.ids]
+    return {"val2014": stored_captions(val, data.open_store()), "test2014": stored_captions(test, store)}
 
 
-def write_submission(folder: Path, algorithm: str, captions: Mapping[str, Mapping[str, str]]) -> list[Path]:
-    """Write the captions of each part to captions_PART_ALGORITHM_results.json and return the paths.
+def _algorithm(run: Run, options: EvaluateOptions) -> str:
+    """Return the name in the files for a server, by default that of the run's folder.
 
-    Characters of `algorithm` other than letters, digits and hyphens become hyphens, as underscores separate the fields
-    of the file name.
+    Characters other than letters, digits and hyphens become hyphens, as underscores separate the fields of file names.
     """
-    name = _field(algorithm)
-    paths = []
-    for part, by_image in captions.items():
-        entries = [{"image_id": coco_id(image), "caption": caption} for image, caption in by_image.items()]
-        paths.append(folder / f"captions_{part}_{name}_results.json")
-        write_text(paths[-1], json.dumps(entries) + "\n")
-    return paths
-
-
-def _field(algorithm: str) -> str:
-    return re.sub(r"[^A-Za-z0-9-]+", "-", algorithm).strip("-") or "captions"
-
-
-def _part(name: str) -> str | None:
-    """Return the part of COCO in the name of an image file."""
-    match = COCO_NAME.fullmatch(name)
-    return None if match is None else match["part"]
-
-
-def _check_count(part: str, count: int, source: Path) -> None:
-    if count != IMAGE_COUNTS[part]:
-        raise DataError(
-            f"{source} names {count} images of {part}, but COCO's server takes captions of all {IMAGE_COUNTS[part]} "
-            "or none"
-        )
+    name = options.algorithm or run.folder.resolve().name
+    return re.sub(r"[^A-Za-z0-9-]+", "-", name).strip("-") or "captions"
 
 
 _LOG = logging.getLogger(__name__)
@@ -336,9 +321,11 @@ def evaluate_captions(
     """
     path = path or evaluation_path(run.folder, split, ensemble=bool(members), stage=run.stage)
     dataset = data.split(split)
-    settings = caption_settings(
-        run.config, split, search, metrics, _describe_other(run, data, path.parent), collapse_repeats
-    )
+    other: dict[str, Any] | None = to_json(data, path.parent)
+    with suppress(LegendaError):
+        if path.parent == run.folder and data == run.data():
+            other = None  # they are in config.json next to the file
+    settings = caption_settings(run.config, split, search, metrics, other, collapse_repeats)
     captions = generate(run, dataset, search, members)
     settings = {"images": len(dataset), **settings, "weights": [member.weights for member in (run, *members)]}
     if settings["collapse_repeats"]:
@@ -372,7 +359,7 @@ def evaluate_task(run: Run, options: EvaluateOptions, path: Path) -> Evaluation:
     )
     if submission_dir is not None:
         part = f"{split}2015" if split.startswith("test") else f"{split}2014"
-        algorithm = _field(options.algorithm or run.folder.resolve().name)
+        algorithm = _algorithm(run, options)
         path = submission_dir / f"v2_OpenEnded_mscoco_{part}_{algorithm}_results.json"
         write_vqa_results(path, predictions)
         write_json(submission_dir / SUBMISSION_WEIGHTS, settings["weights"])
@@ -380,30 +367,24 @@ def evaluate_task(run: Run, options: EvaluateOptions, path: Path) -> Evaluation:
 
 
 def caption_coco_server(
-    run: CaptionerRun,
-    members: Sequence[CaptionerRun],
-    folder: Path,
-    options: EvaluateOptions,
+    run: CaptionerRun, members: Sequence[CaptionerRun], folder: Path, options: EvaluateOptions
 ) -> Mapping[Path, int]:
-    """Write the two files of COCO's captioning server to `folder`; return their paths with the numbers of images.
+    """Write captions_PART_ALGORITHM_results.json, the two files of COCO's captioning server, to `folder`.
 
-    A third file holds the checksums of the weights.
+    Return their paths with the numbers of images. A third file holds the checksums of the weights.
     """
     splits, search = coco_splits(run, options.test_features), options.select()
     for split in splits.values():
         check_extractor(run, split)
     captions = {part: generate(run, split, search, members) for part, split in splits.items()}
-    paths = write_submission(folder, options.algorithm or run.folder.resolve().name, captions)
+    counts = {}
+    for part, by_image in captions.items():
+        entries = [{"image_id": coco_id(image), "caption": caption} for image, caption in by_image.items()]
+        path = folder / f"captions_{part}_{_algorithm(run, options)}_results.json"
+        write_text(path, json.dumps(entries) + "\n")
+        counts[path] = len(entries)
     write_json(folder / SUBMISSION_WEIGHTS, [member.weights for member in (run, *members)])
-    return dict(zip(paths, map(len, captions.values()), strict=True))
-
-
-def _describe_other(run: Run, data: Data, folder: Path) -> dict[str, Any] | None:
-    """Return the description of the data for a file in `folder`; None for those in config.json next to the file."""
-    with suppress(LegendaError):
-        if folder == run.folder and data == run.data():
-            return None
-    return to_json(data, folder)
+    return counts
 
 
 def _score(captions: dict[str, str], split: CaptionDataset, metrics: Metrics) -> ScoreDict:
