@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
@@ -101,9 +101,8 @@ def resolve_images(
 
     def open_image(position: int, boxes: Sequence[Sequence[float]]) -> ReportImage:
         path = files.get(ids[position])
-        if path is None:
-            return ReportImage(blank_canvas(np.asarray(boxes)), "", no_verdict, found=False)
-        return ReportImage(read_image(path), "", no_verdict)
+        image = blank_canvas(np.asarray(boxes)) if path is None else read_image(path)
+        return ReportImage(image, "", no_verdict, found=path is not None)
 
     return open_image
 
@@ -169,7 +168,12 @@ def match_photographs(names: Collection[str], roots: Sequence[Path]) -> dict[str
     """
     named: dict[str, Path] = {}
     numbered: dict[str, Path] = {}
-    for path in (path for root in roots for path in _photographs(root)):
+    for root in roots:
+        _check_folder(root)
+    folders = (folder for root in roots for folder in _with_subfolders(root))
+    for path in (path for folder in folders for path in sorted(folder.iterdir())):
+        if path.suffix.lower() not in SUFFIXES["image"]:
+            continue
         if name := next((name for name in (path.name, path.stem) if name in names), None):
             named.setdefault(name, path)
         elif (number := coco_number(path.stem)) in names and number is not None:
@@ -179,12 +183,6 @@ def match_photographs(names: Collection[str], roots: Sequence[Path]) -> dict[str
 
 def _with_subfolders(root: Path) -> list[Path]:
     return [root, *sorted(path for path in root.iterdir() if path.is_dir())]
-
-
-def _photographs(root: Path) -> Iterator[Path]:
-    _check_folder(root)
-    for folder in _with_subfolders(root):
-        yield from sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES["image"])
 
 
 def _data_folders(data: Any) -> list[Path]:

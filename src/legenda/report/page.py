@@ -106,6 +106,12 @@ class Report:
     verdicts: tuple[str, str] = ("true", "false")
     breakdowns: Sequence[Breakdown] = ()
 
+    @property
+    def keys(self) -> list[str]:
+        """The keys of all scores that the page shows."""
+        groups = [key for breakdown in self.breakdowns for key, _, _ in breakdown.rows]
+        return [*(column.key for column in self.columns), *groups]
+
 
 def write_report(report: Report, path: str | Path) -> Path:
     """Write the report as one self-contained HTML file and return its path.
@@ -152,14 +158,18 @@ def render_html(
         "form-action": "'none'",
         **sources,
     }
-    escaped = {name: _escape(text) for name, text in texts.items()}
+    # file names may hold lone surrogates, which UTF-8 cannot encode
+    escaped = {name: html.escape(text.encode("utf-8", "replace").decode()) for name, text in texts.items()}
+    json_text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    for character in "<>&":  # so that the JSON cannot close the script element
+        json_text = json_text.replace(character, f"\\u{ord(character):04x}")
     return Template(read_asset("page.html")).substitute(
         title=escaped["title"],
         body=Template(read_asset(body)).substitute(escaped),
         policy="; ".join(f"{name} {value}" for name, value in policy.items()),
         styles="\n".join(f"<style>{text}</style>" for text in style_texts),
         scripts="\n".join(f"<script>{text}</script>" for text in script_texts),
-        data=_json_in_script(data),
+        data=json_text,
     )
 
 
@@ -174,29 +184,17 @@ def _hashes(texts: Sequence[str]) -> str:
     return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
 
 
-def _escape(text: str) -> str:
-    # file names may hold lone surrogates, which UTF-8 cannot encode
-    return html.escape(text.encode("utf-8", "replace").decode())
-
-
-def _json_in_script(value: Any) -> str:
-    """Return JSON that cannot close the script element: <, > and & are escaped."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
 def _report_json(report: Report) -> dict[str, Any]:
     """Return the data that the page's script reads."""
-    keys = [column.key for column in report.columns]
-    keys += [key for breakdown in report.breakdowns for key, _, _ in breakdown.rows]
+    keys = report.keys
     return {
         "columns": [vars(column) for column in report.columns],
         "breakdowns": [
             {
-                "title": breakdown.title,
-                "rows": [{"key": key, "label": label, "count": count} for key, label, count in breakdown.rows],
+                "title": group.title,
+                "rows": [dict(zip(("key", "label", "count"), row, strict=True)) for row in group.rows],
             }
-            for breakdown in report.breakdowns
+            for group in report.breakdowns
         ],
         "runs": [
             {

@@ -20,7 +20,7 @@ from legenda.errors import ConfigError, DataError
 from legenda.evaluation.comparison import RANKING_METRIC, compare_pairs, score_per_image
 from legenda.evaluation.evaluate import generate, load_examples, predict, reject_captioner_options
 from legenda.evaluation.runs import CaptionerRun, Run, resolve_data
-from legenda.metrics import METRICS, Difference, compare, intervals
+from legenda.metrics import METRICS, compare, intervals
 from legenda.models.base import eval_mode
 from legenda.pipeline import GeneratedCaption, extract_captions
 from legenda.regions import Regions
@@ -76,20 +76,16 @@ def write_caption_report(runs: Mapping[str, CaptionerRun], options: ReportOption
         position: {name: by_id[split.ids[position]] for name, by_id in captions_by_run.items()}
         for position in positions
     }
-    folder, opened = options.image_folder, split.open_images
-    open_image = resolve_images(data[0], options.split, split.ids, positions, folder, opened)
+    open_image = resolve_images(data[0], options.split, split.ids, positions, options.image_folder, split.open_images)
     images = {
         position: open_image(position, next(iter(captions[position].values())).boxes.tolist()) for position in positions
     }
     with_heads = heads_fit_page_budget(captions.values())
-    notes = _footnotes("images", len(images), len(split), several=len(runs) > 1)
-    notes += _seed_notes(options.runs, results, _METRICS)
     heads = (
         "the mean of all heads or a single head" if with_heads else "the mean of all heads (single ones take too much)"
     )
-    notes.insert(1, f"The attention shown is that of the last decoder layer over the encoded regions, {heads}.")
-    missing = sum(not image.found for image in images.values())
-    if missing:
+    notes = []
+    if missing := sum(not image.found for image in images.values()):
         folder = options.image_folder or "the folder of the annotations"
         notes.append(f"{missing} images were not found in {folder}; their regions are drawn on a blank canvas.")
     no_boxes = {name for by_run in captions.values() for name, caption in by_run.items() if not caption.has_boxes}
@@ -97,17 +93,14 @@ def write_caption_report(runs: Mapping[str, CaptionerRun], options: ReportOption
         notes.append(f"The features of {', '.join(sorted(no_boxes))} have no boxes, so its attention is not shown.")
     descriptions = _METRICS | {name: inspect.getdoc(METRICS.get(name)) or name for name in METRICS.registered}
     measured = {name for result in results.values() for name in result.scores}
-    report = Report(
-        title=_title(list(runs)),
-        lead=f"{_count_models(runs)}, {len(split):,} images of the split {options.split}, captions by beam search with "
-        f"beam size {options.beam_size}. Point at a word to see the attention when it was generated.",
-        columns=[
-            ScoreColumn(name, name, description.splitlines()[0], percent=name in SCENE_METRICS)
-            for name, description in descriptions.items()
-            if name in measured
-        ],
-        runs=model_runs(runs, results),
-        examples=[
+    summary = _write_page(
+        runs,
+        results,
+        options,
+        len(split),
+        f", captions by beam search with beam size {options.beam_size}. Point at a word to see the attention when it "
+        "was generated.",
+        [
             caption_card(
                 split.ids[position],
                 image,
@@ -118,10 +111,15 @@ def write_caption_report(runs: Mapping[str, CaptionerRun], options: ReportOption
             )
             for position, image in images.items()
         ],
-        footnotes=notes,
+        [f"The attention shown is that of the last decoder layer over the encoded regions, {heads}."],
+        notes,
+        columns=[
+            ScoreColumn(name, name, description.splitlines()[0], percent=name in SCENE_METRICS)
+            for name, description in descriptions.items()
+            if name in measured
+        ],
         score_name=RANKING_METRIC,
     )
-    summary = _write(report, options.out, results, descriptions)
     if options.overlays is None:
         return summary
     by_id = {split.ids[position]: (images[position], captions[position]) for position in positions}
@@ -157,25 +155,26 @@ def write_task_report(runs: Mapping[str, Run], options: ReportOptions) -> str:
     names = {example.image for example in examples.values() if example.image is not None}
     images = find_images_by_name(first.data(), options.split, names, options.image_folder) if names else {}
     result = next(iter(results.values()))
-    notes = _footnotes(task.noun, len(examples), len(split), several=len(runs) > 1)
-    notes[1:1] = result.notes
-    notes += _seed_notes(options.runs, results, task.metric_descriptions)
+    notes = []
     if missing := sum(image is None for image in images.values()):
         folder = options.image_folder or "the folders of the data"
         notes.append(f"{missing} images were not found in {folder}; name their folder with --image-folder.")
-    report = Report(
-        title=_title(list(runs)),
-        lead=f"{_count_models(runs)}, {len(split):,} {task.noun} of the split {options.split}. {task.card_description}",
+    return _write_page(
+        runs,
+        results,
+        options,
+        len(split),
+        f". {task.card_description}",
+        [
+            _card(identity, example, images, {name: by_id[identity] for name, by_id in described.items()})
+            for identity, example in examples.items()
+        ],
+        result.notes,
+        notes,
         columns=[
             ScoreColumn(name, name, description, percent=result.scores[name].is_fraction)
             for name, description in task.metric_descriptions.items()
         ],
-        runs=model_runs(runs, results),
-        examples=[
-            _card(identity, example, images, {name: by_id[identity] for name, by_id in described.items()})
-            for identity, example in examples.items()
-        ],
-        footnotes=notes,
         score_name=task.score_name,
         noun=task.noun,
         verdicts=("correct", "wrong"),
@@ -184,7 +183,6 @@ def write_task_report(runs: Mapping[str, Run], options: ReportOptions) -> str:
             for title, members in result.groups.items()
         ],
     )
-    return _write(report, options.out, results, result.columns)
 
 
 def common_split(runs: Mapping[str, Run], splits: Mapping[str, Any], name: str, noun: str, remedy: str) -> Any:
@@ -204,51 +202,66 @@ def _choose_examples(split: Any, results: Mapping[str, EvaluationResult], option
     return select_examples(scores, options.num_images)
 
 
-def _write(report: Report, path: Path, results: Mapping[str, EvaluationResult], names: Collection[str]) -> str:
-    """Write the page; return the named scores of each run with their intervals, and where the page is."""
-    lines = []
-    for run, result in results.items():
-        known = {name: metric for name in names if (metric := result.columns.get(name)) and metric.value is not None}
-        lines.append(f"{run}: {'  '.join(f'{name} {_format(metric)}' for name, metric in known.items())}")
-    path = write_report(report, path)
-    size = path.stat().st_size / 1e6
-    lines.append(
-        f"{path.resolve()}: {len(report.examples)} {report.noun}, {size:.1f} MB, which opens in a browser offline"
+def _write_page(
+    runs: Mapping[str, Run],
+    results: Mapping[str, EvaluationResult],
+    options: ReportOptions,
+    count: int,
+    lead: str,
+    examples: Sequence[ExampleCard],
+    first_notes: Sequence[str],
+    last_notes: Sequence[str],
+    *,
+    columns: Sequence[ScoreColumn],
+    noun: str = "images",
+    **fields: Any,
+) -> str:
+    """Write the page; return the scores of each run with their intervals, and where the page is.
+
+    count: of the examples of the split. lead: follows the numbers of models and examples. first_notes, last_notes:
+    those before and after the ones that all pages have. fields: others of `Report`.
+    """
+    names = list(runs)
+    notes = [
+        f"Intervals: percentile bootstrap over {noun}, 95 %, 1,000 resamples; they do not cover the variation between "
+        "training seeds.",
+        *first_notes,
+    ]
+    if len(runs) > 1:
+        notes.append(
+            "Differences: intervals by paired bootstrap, p by approximate randomization with 1,000 rounds; p is not "
+            "corrected for several metrics or models."
+        )
+    if len(examples) < count:
+        notes.append(
+            f"{len(examples)} of {count:,} {noun} are shown: a quarter each have the highest and the lowest scores "
+            "and, for several models, the largest differences between models; the others are evenly spaced."
+        )
+    notes += [*_seed_notes(options.runs, results, [column.key for column in columns]), *last_notes]
+    models = "One model" if len(runs) == 1 else f"{len(runs)} models"
+    report = Report(
+        title=" against ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} and {names[-1]}",
+        lead=f"{models}, {count:,} {noun} of the split {options.split}{lead}",
+        columns=columns,
+        runs=model_runs(runs, results),
+        examples=examples,
+        footnotes=notes,
+        noun=noun,
+        **fields,
     )
+    path = write_report(report, options.out)
+    lines = []
+    for name, result in results.items():
+        known = {key: metric for key in report.keys if (metric := result.columns.get(key)) and metric.value is not None}
+        lines.append(f"{name}: {'  '.join(f'{key} {_format(metric)}' for key, metric in known.items())}")
+    size = path.stat().st_size / 1e6
+    lines.append(f"{path.resolve()}: {len(examples)} {noun}, {size:.1f} MB, which opens in a browser offline")
     return "\n".join(lines)
 
 
 def _format(metric: MetricWithCI) -> str:
     assert metric.interval is not None
     return f"{metric.value:.3f} ({metric.interval[0]:.3f} to {metric.interval[1]:.3f})"
-
-
-def _title(names: Sequence[str]) -> str:
-    """Return the title of a page that compares runs of these names."""
-    return " against ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _count_models(runs: Collection[str]) -> str:
-    return "One model" if len(runs) == 1 else f"{len(runs)} models"
-
-
-def _footnotes(noun: str, shown: int, count: int, *, several: bool) -> list[str]:
-    """Return the notes on intervals, on differences of `several` runs, and on the choice of examples."""
-    notes = [
-        f"Intervals: percentile bootstrap over {noun}, 95 %, 1,000 resamples; they do not cover the variation between "
-        "training seeds."
-    ]
-    if several:
-        notes.append(
-            "Differences: intervals by paired bootstrap, p by approximate randomization with 1,000 rounds; p is not "
-            "corrected for several metrics or models."
-        )
-    if shown < count:
-        notes.append(
-            f"{shown} of {count:,} {noun} are shown: a quarter each have the highest and the lowest scores and, for "
-            "several models, the largest differences between models; the others are evenly spaced."
-        )
-    return notes
 
 
 def _seed_notes(
@@ -283,11 +296,7 @@ def _seed_notes(
 
 
 def predict_with_attention(
-    run: CaptionerRun,
-    split: CaptionDataset,
-    beam_size: int,
-    *,
-    positions: Sequence[int] | None = None,
+    run: CaptionerRun, split: CaptionDataset, beam_size: int, *, positions: Sequence[int] | None = None
 ) -> dict[str, GeneratedCaption]:
     """Return the best caption of each image with its attention, by id; one beam search for each image.
 
@@ -302,13 +311,7 @@ def predict_with_attention(
             captions[split.ids[position]] = extract_captions(output, regions, vocabulary, image)[0]
 
     chosen = None if positions is None else np.asarray(positions, dtype=np.int64)
-    generate(
-        run,
-        split,
-        SearchOptions(beam_size=beam_size),
-        positions=chosen,
-        attention_callback=keep,
-    )
+    generate(run, split, SearchOptions(beam_size=beam_size), positions=chosen, attention_callback=keep)
     return captions
 
 
@@ -329,9 +332,7 @@ def check_head(run: CaptionerRun, split: CaptionDataset, head: int) -> None:
 
 
 def predict_and_score(
-    runs: Mapping[str, CaptionerRun],
-    splits: Mapping[str, CaptionDataset],
-    beam_size: int,
+    runs: Mapping[str, CaptionerRun], splits: Mapping[str, CaptionDataset], beam_size: int
 ) -> tuple[dict[str, dict[str, GeneratedCaption]], dict[str, EvaluationResult]]:
     """Return the captions of each run by id, from one beam search for each image, and their scores.
 
@@ -352,15 +353,6 @@ def predict_and_score(
     return captions, results
 
 
-def _compare_to_first(results: Mapping[str, EvaluationResult], name: str) -> dict[str, Difference]:
-    """Return the differences of a run from the first one by metric; none for the first one."""
-    first, other = next(iter(results.values())), results[name]
-    if first is other:
-        return {}
-    differences = compare(other.comparable, first.comparable)
-    return {metric: difference for metric, difference in differences.items() if difference is not None}
-
-
 def model_runs(
     runs: Mapping[str, Run], results: Mapping[str, EvaluationResult], *, descriptions: Mapping[str, str] | None = None
 ) -> list[ModelRun]:
@@ -368,25 +360,27 @@ def model_runs(
 
     descriptions: by default the model's summary and the recipe that trained it.
     """
-    columns = {name: result.columns for name, result in results.items()}
     descriptions = _describe_runs(runs) if descriptions is None else descriptions
-    return [
-        ModelRun(
-            name=name,
-            description=descriptions[name],
-            parameters=run.model.parameter_count,
-            # a run without history, such as an imported one, has no seconds
-            seconds=max((record.get("seconds", 0.0) for record in _history(run)), default=None),
-            scores={key: metric.value for key, metric in columns[name].items()},
-            intervals={key: metric.interval for key, metric in columns[name].items() if metric.interval is not None},
-            differences=_compare_to_first(results, name),
+    first = next(iter(results.values()))
+    described = []
+    for name, run in runs.items():
+        result = results[name]
+        differences = {} if result is first else compare(result.comparable, first.comparable)
+        # a run without history, such as an imported one, has no seconds
+        history = read_history(run.folder) if (run.folder / HISTORY).exists() else ()
+        columns = result.columns
+        described.append(
+            ModelRun(
+                name=name,
+                description=descriptions[name],
+                parameters=run.model.parameter_count,
+                seconds=max((record.get("seconds", 0.0) for record in history), default=None),
+                scores={key: metric.value for key, metric in columns.items()},
+                intervals={key: metric.interval for key, metric in columns.items() if metric.interval is not None},
+                differences={metric: found for metric, found in differences.items() if found is not None},
+            )
         )
-        for name, run in runs.items()
-    ]
-
-
-def _history(run: Run) -> Sequence[Mapping[str, Any]]:
-    return read_history(run.folder) if (run.folder / HISTORY).exists() else ()
+    return described
 
 
 def _describe_runs(runs: Mapping[str, Run]) -> dict[str, str]:
@@ -496,10 +490,7 @@ def select_examples(scores: Sequence[Sequence[float]], count: int) -> list[int]:
 
 
 def _card(
-    identity: str,
-    example: Example,
-    images: Mapping[str, ReportImage | None],
-    predictions: Mapping[str, Prediction],
+    identity: str, example: Example, images: Mapping[str, ReportImage | None], predictions: Mapping[str, Prediction]
 ) -> ExampleCard:
     """Return one card; boxes in an image that is not found are drawn on a blank canvas."""
     image = None if example.image is None else images[example.image]
