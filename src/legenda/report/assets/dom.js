@@ -21,3 +21,9 @@ function html(tag, attributes = {}, ...children) {
 function svg(tag, attributes = {}, ...children) {
   return filled(document.createElementNS(SVG_NAMESPACE, tag), attributes, children);
 }
+
+function createButton(text, onClick, style = "action") {
+  const node = html("button", { type: "button", class: style }, text);
+  node.addEventListener("click", onClick);
+  return node;
+}

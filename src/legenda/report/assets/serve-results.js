@@ -9,16 +9,12 @@
 // `head` is the initial head, null for the mean of all; `onHeadChange` is called with every later choice.
 
 const createResults = (() => {
+  const QUIET = "action quiet";
+
   function download(blob, name) {
     const url = URL.createObjectURL(blob);
     html("a", { href: url, download: name }).click();
     URL.revokeObjectURL(url);
-  }
-
-  function createButton(text, onClick) {
-    const node = html("button", { type: "button", class: "action quiet" }, text);
-    node.addEventListener("click", onClick);
-    return node;
   }
 
   /** Copy without the clipboard's interface too, which browsers offer on this machine and over HTTPS alone. */
@@ -38,7 +34,7 @@ const createResults = (() => {
       await copy(captions.map(({ text }) => text).join("\n"));
       button.textContent = "Copied";
       setTimeout(() => { button.textContent = label; }, 1500);
-    });
+    }, QUIET);
     return button;
   }
 
@@ -46,7 +42,7 @@ const createResults = (() => {
     const stem = `${entry.image.name.replace(/\.[^.]*$/, "")}-${result.model.replace(/\W/g, "_")}`;
     const json = createButton("JSON", () => download(
       new Blob([JSON.stringify({ image: entry.image.name, settings: entry.settings, ...result }, null, 2)],
-        { type: "application/json" }), `${stem}.json`));
+        { type: "application/json" }), `${stem}.json`), QUIET);
     const png = result.boxes === null ? null : createButton("PNG, word by word", async () => {
       png.disabled = true;
       try {
@@ -55,7 +51,7 @@ const createResults = (() => {
         showError(error.message);
       }
       png.disabled = false;
-    });
+    }, QUIET);
     return html("div", { class: "downloads" }, createCopy(result.captions), json, png);
   }
 

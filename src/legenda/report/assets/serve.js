@@ -22,12 +22,6 @@
     return `var(--model-${models.findIndex((model) => model.name === name) % COLORS})`;
   }
 
-  function createButton(text, onClick, style = "action") {
-    const node = html("button", { type: "button", class: style }, text);
-    node.addEventListener("click", onClick);
-    return node;
-  }
-
   function createProblem(text) {
     return html("p", { class: "problem", role: "alert" }, text);
   }
