@@ -167,6 +167,7 @@ class ErrorMessage(BaseModel):
     detail: str
 
 
+_MULTIPART = Form(media_type="multipart/form-data")
 _ERRORS: dict[int | str, dict[str, Any]] = {code: {"model": ErrorMessage} for code in (400, 403, 411, 413, 422, 503)}
 
 
@@ -185,12 +186,8 @@ def create_app(
     samples: the sample images by name. search: what requests do not set. max_bytes: of one request. answer_timeout:
     seconds until the captions of an image must be ready, its decoding included. host, allowed_hosts: see `Guard`.
     """
-    app = create_guarded_app(
-        max_bytes=max_bytes,
-        host=host,
-        allowed_hosts=allowed_hosts,
-        summary="Captions of images with the attention of each word.",
-    )
+    summary = "Captions of images with the attention of each word."
+    app = create_guarded_app(max_bytes=max_bytes, host=host, allowed_hosts=allowed_hosts, summary=summary)
     captioner = _Captioner(engine, search, answer_timeout)
     _add_captions(app, captioner)
     _add_pages(app, captioner, samples, max_bytes)
@@ -246,12 +243,12 @@ class _Captioner:
 
 def _add_captions(app: FastAPI, captioner: _Captioner) -> None:
     @app.post("/api/captions", responses=_ERRORS, dependencies=[Depends(_refuse_repeated)])
-    async def caption_image(form: Annotated[CaptionForm, Form(media_type="multipart/form-data")]) -> Captions:
+    async def caption_image(form: Annotated[CaptionForm, _MULTIPART]) -> Captions:
         """Captions of an image by one model, with the attention of every word."""
         return await captioner.answer(form.image, form, heads=form.heads)
 
     @app.post("/api/batch", responses=_ERRORS)
-    async def caption_images(form: Annotated[BatchForm, Form(media_type="multipart/form-data")]) -> list[BatchEntry]:
+    async def caption_images(form: Annotated[BatchForm, _MULTIPART]) -> list[BatchEntry]:
         """Captions of several images in their order; a bad image does not affect the others."""
         return await captioner.answer_all(form)
 
@@ -261,7 +258,7 @@ def _add_captions(app: FastAPI, captioner: _Captioner) -> None:
         responses={200: {"content": {"image/png": {}}}, **_ERRORS},
         dependencies=[Depends(_refuse_repeated)],
     )
-    async def draw_attention(form: Annotated[SheetForm, Form(media_type="multipart/form-data")]) -> Response:
+    async def draw_attention(form: Annotated[SheetForm, _MULTIPART]) -> Response:
         """The captions as PNG, a tile with the attention of each word."""
         request, found = await captioner.generate(form.image, form, _TILE_SIDE)
         assert found.preview is not None
@@ -285,31 +282,23 @@ def _add_pages(app: FastAPI, captioner: _Captioner, samples: Mapping[str, Path],
         )
         for name, pipeline in engine.models.items()
     ]
+    temperature = search.temperature if search.do_sample else 0
     offered = {
         "models": [info.model_dump() for info in infos],
         "samples": list(samples),
-        "search": {
-            "beam_size": search.beam_size,
-            "temperature": search.temperature if search.do_sample else 0,
-            "seed": search.seed,
-        },
+        "search": {"beam_size": search.beam_size, "temperature": temperature, "seed": search.seed},
         "max_bytes": max_bytes,
     }
 
+    def render(body: str, styles: Sequence[Any], scripts: Sequence[Any], data: Any, **texts: str) -> HTMLResponse:
+        page = render_html(body, styles=styles, scripts=scripts, data=data, texts=texts, sources=_SOURCES)
+        return HTMLResponse(page)
+
     def render_page(answers: str = "") -> HTMLResponse:
         values = {"title": "Legenda", "model": infos[0].name, "answers": answers}
-        return HTMLResponse(
-            render_html("serve.html", styles=_STYLES, scripts=_SCRIPTS, data=offered, texts=values, sources=_SOURCES)
-        )
+        return render("serve.html", _STYLES, _SCRIPTS, offered, **values)
 
-    reference = render_html(
-        "api.html",
-        styles=_API_STYLES,
-        scripts=_API_SCRIPTS,
-        data=None,
-        texts={"title": "Legenda API"},
-        sources=_SOURCES,
-    )
+    reference = render("api.html", _API_STYLES, _API_SCRIPTS, None, title="Legenda API")
     page = render_page()
 
     @app.get("/", include_in_schema=False)
@@ -317,20 +306,16 @@ def _add_pages(app: FastAPI, captioner: _Captioner, samples: Mapping[str, Path],
         return page
 
     @app.post("/", include_in_schema=False)
-    async def _page_without_script(
-        form: Annotated[BatchForm, Form(media_type="multipart/form-data")],
-    ) -> HTMLResponse:
-        entries = await captioner.answer_all(form)
-        return render_page(
-            "\n".join(
-                f"{entry.name}: {entry.result.captions[0].text}" if entry.result else str(entry.error)
-                for entry in entries
-            )
-        )
+    async def _page_without_script(form: Annotated[BatchForm, _MULTIPART]) -> HTMLResponse:
+        lines = [
+            f"{entry.name}: {entry.result.captions[0].text}" if entry.result else str(entry.error)
+            for entry in await captioner.answer_all(form)
+        ]
+        return render_page("\n".join(lines))
 
     @app.get("/docs", include_in_schema=False)
     async def _reference() -> HTMLResponse:
-        return HTMLResponse(reference)
+        return reference
 
     @app.get("/health")
     async def health() -> Health:

@@ -11,11 +11,11 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request, Response
@@ -53,30 +53,32 @@ def create_guarded_app(
     *, max_bytes: int, host: str = "127.0.0.1", allowed_hosts: Sequence[str] = (), **settings: Any
 ) -> FastAPI:
     """Return an application without pages that answers errors in one sentence; see `Guard`. settings: FastAPI's."""
+    handlers: Any = {LegendaError: _answer(422), ImageTooLargeError: _answer(413), BusyError: _answer(503)}
     app = FastAPI(
-        title="Legenda", version=__version__, docs_url=None, redoc_url=None, telemetry=_NO_TELEMETRY, **settings
+        title="Legenda",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        telemetry=_NO_TELEMETRY,
+        exception_handlers=handlers | {RequestValidationError: _answer_invalid},
+        **settings,
     )
     app.add_middleware(Guard, max_bytes=max_bytes, host=host, allowed_hosts=allowed_hosts)
-
-    @app.exception_handler(LegendaError)
-    async def unprocessable(_: Request, error: Exception) -> Response:
-        return error_response(422, str(error))
-
-    @app.exception_handler(ImageTooLargeError)
-    async def too_large(_: Request, error: Exception) -> Response:
-        return error_response(413, str(error))
-
-    @app.exception_handler(BusyError)
-    async def busy(_: Request, error: Exception) -> Response:
-        return error_response(503, str(error))
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        first = error.errors()[0]
-        return error_response(422, f"{'.'.join(map(str, first['loc'][1:])) or 'request'}: {first['msg']}")
-
     return app
+
+
+def _answer(code: int) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """Return a handler that answers an exception with its message."""
+
+    async def answer(_: Request, error: Exception) -> Response:
+        return error_response(code, str(error))
+
+    return answer
+
+
+async def _answer_invalid(_: Request, error: RequestValidationError) -> Response:
+    first = error.errors()[0]
+    return error_response(422, f"{'.'.join(map(str, first['loc'][1:])) or 'request'}: {first['msg']}")
 
 
 class Guard:
@@ -136,7 +138,8 @@ class Guard:
         return f"the image is too large; send one of at most {self.max_bytes / 1e6:g} MB"
 
     def _find_refusal(self, method: str, headers: Headers) -> Response | None:
-        name = _host_of(f"//{headers.get('host', '')}")
+        parts = _split(f"//{headers.get('host', '')}")
+        name = "" if parts is None else parts.hostname or ""  # in lower case
         if not (self.names & {name, "*"} or (not self.is_local and _is_address(name))):
             return error_response(
                 400, "the server does not answer to this host name; start it with --allowed-host NAME"
@@ -236,25 +239,18 @@ def _is_cross_site(headers: Headers) -> bool:
     if (site := headers.get("sec-fetch-site")) is not None:
         return site not in ("same-origin", "none")
     origin = headers.get("origin")
-    if origin is None:
-        return False
-    try:
-        return urlsplit(origin).netloc != headers.get("host")
-    except ValueError:
-        return True
+    return origin is not None and ((parts := _split(origin)) is None or parts.netloc != headers.get("host"))
 
 
-def _host_of(address: str) -> str:
-    """Return the lower-case host of an address, without port and brackets; "" where there is none."""
+def _split(address: str) -> SplitResult | None:
+    """Return the parts of an address; None for brackets that are wrong."""
     try:
-        return urlsplit(address).hostname or ""
+        return urlsplit(address)
     except ValueError:
-        return ""
+        return None
 
 
 def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+    with suppress(ValueError):
+        return bool(ipaddress.ip_address(name))
+    return False
