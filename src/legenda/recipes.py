@@ -125,12 +125,9 @@ class Recipe(Config):
         decoder, old = change.get("decoder"), self.model_overrides.get("decoder")
         if isinstance(decoder, str):
             overrides["decoder"] = {"name": decoder}
-        elif (
-            isinstance(decoder, Mapping)
-            and isinstance(old, Mapping)
-            and decoder.get("name", old["name"]) == old["name"]
-        ):
-            overrides["decoder"] = {**old, **decoder}
+        elif isinstance(decoder, Mapping) and isinstance(old, Mapping):
+            same = decoder.get("name", old["name"]) == old["name"]
+            overrides["decoder"] = {**old, **decoder} if same else decoder
         derived = [field for field in (*describe_model(name).config.derived, "backbone") if field in change]
         if derived:
             raise ConfigError(f"model.{derived[0]} follows from the data; leave it out")
@@ -233,12 +230,8 @@ def recipe_to_toml(recipe: Recipe) -> str:
     content = recipe.to_dict()
     model = configure_sizeless(recipe.model, recipe.model_overrides)
     lines = [f"{name} = {_toml(content[name])}" for name in ("name", "summary", "task")]
-    lines += [
-        "",
-        "[model]",
-        f'name = "{recipe.model}"',
-        *_fields(model, "model", skip=("name", "backbone", *model.derived)),
-    ]
+    derived = ("name", "backbone", *model.derived)
+    lines += ["", "[model]", f'name = "{recipe.model}"', *_fields(model, "model", skip=derived)]
     lines += ["", "[data]", *_fields(recipe.data, "data")]
     for name, stage in zip(stage_names(recipe), recipe.stages, strict=True):
         lines += ["", f"[{name}]", *_fields(stage, name)]

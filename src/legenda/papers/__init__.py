@@ -43,20 +43,8 @@ from legenda.recipes import Data, Recipe
 from legenda.registry import PLUGIN_HINT, Registry
 from legenda.training.config import TrainingConfig
 
-_FILES = (
-    "photo",
-    "scenes",
-    "flickr8k",
-    "ngsan",
-    "aoanet",
-    "xlan",
-    "mdsan",
-    "baselines",
-    "video",
-    "vqa",
-    "grounding",
-    "translation",
-)
+_CAPTIONING = ("photo", "scenes", "flickr8k", "ngsan", "aoanet", "xlan", "mdsan", "baselines")
+_FILES = (*_CAPTIONING, "video", "vqa", "grounding", "translation")
 SCENES = "scenes."
 """The prefix of small recipes on the embedded scenes."""
 
