@@ -20,8 +20,7 @@ SEPARATOR = "--then"
 
 
 def run_parallel(
-    jobs: Mapping[str, Sequence[Sequence[str]]],
-    environments: Sequence[Mapping[str, str]],
+    jobs: Mapping[str, Sequence[Sequence[str]]], environments: Sequence[Mapping[str, str]]
 ) -> dict[str, str]:
     """Run the commands of each job one after the other, and as many jobs at once as there are environments.
 

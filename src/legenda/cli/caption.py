@@ -99,14 +99,12 @@ def _caption(options: CaptionOptions) -> None:
 
     def read_captions(progress: Callable[[int, int], None]) -> Iterator[ImageCaptions]:
         """Yield the captioned images; the errors of the others are kept."""
-        for result in pipeline.caption_files(
-            names,
-            options.select(),
-            num_captions=options.num_captions,
-            batch_size=options.batch_size,
-            progress=progress,
-            need_attention=sheets is not None,
-        ):
+        limits = {"num_captions": options.num_captions, "batch_size": options.batch_size}
+        need_attention = sheets is not None
+        found = pipeline.caption_files(
+            names, options.select(), progress=progress, need_attention=need_attention, **limits
+        )
+        for result in found:
             if result.error is not None:
                 errors.append(result.error)
                 continue
@@ -161,14 +159,8 @@ def _caption_job(options: CaptionOptions, out: Path) -> None:
     }
     with locked(out):
         with progress_bar("listing images"):
-            job = open_job(
-                out,
-                settings,
-                kind="captions",
-                shard_size=options.shard_size,
-                sources=options.images,
-                allow_urls=options.allow_urls,
-            )
+            given = {"shard_size": options.shard_size, "sources": options.images, "allow_urls": options.allow_urls}
+            job = open_job(out, settings, kind="captions", **given)
         with progress_bar("captioning images") as update:
             stats = run_job(job, load, options.engine, options.workers, update, options.device)
     describe_shards(stats, out, "images", "captioned")
@@ -197,39 +189,29 @@ def format_captions(results: Iterable[ImageCaptions], output_format: Format) -> 
     an image whose name is not one of COCO's.
     """
     if output_format == "text":
-        yield from _text_lines(results)
+        for result in results:
+            name = escape_controls(result.image).replace("\n", "\\n")
+            for caption in result.captions:
+                yield f"{name}: {f'{caption.score:.3f} ' if len(result.captions) > 1 else ''}{caption.text}"
     elif output_format == "csv":
-        yield from _csv_lines(results)
-    else:
-        yield from _json_lines(map(_coco_entry if output_format == "coco" else json_entry, results))
-
-
-def _text_lines(results: Iterable[ImageCaptions]) -> Iterator[str]:
-    for result in results:
-        name = escape_controls(result.image).replace("\n", "\\n")
-        for caption in result.captions:
-            prefix = f"{caption.score:.3f} " if len(result.captions) > 1 else ""
-            yield f"{name}: {prefix}{caption.text}"
-
-
-def _csv_lines(results: Iterable[ImageCaptions]) -> Iterator[str]:
-    yield "image,rank,score,caption"
-    for result in results:
-        for rank, caption in enumerate(result.captions, start=1):
-            line = io.StringIO()
-            # the writer quotes characters of its line end alone
-            csv.writer(line, lineterminator="\r\n").writerow([result.image, rank, f"{caption.score:.6f}", caption.text])
-            yield line.getvalue().removesuffix("\r\n")
-
-
-def _json_lines(entries: Iterable[dict[str, object]]) -> Iterator[str]:
-    """Yield one JSON list, an entry a line."""
-    pending = "["
-    for entry in entries:
-        if pending != "[":
-            yield pending + ","
-        pending = ("[" if pending == "[" else " ") + json.dumps(entry, ensure_ascii=False)
-    yield pending + "]"
+        yield "image,rank,score,caption"
+        for result in results:
+            for rank, caption in enumerate(result.captions, start=1):
+                line = io.StringIO()
+                # the writer quotes characters of its line end alone
+                row = [result.image, rank, f"{caption.score:.6f}", caption.text]
+                csv.writer(line, lineterminator="\r\n").writerow(row)
+                yield line.getvalue().removesuffix("\r\n")
+    else:  # one list, an entry a line
+        pending = "["
+        for result in results:
+            if pending != "[":
+                yield pending + ","
+            entry = json_entry(result)
+            if output_format == "coco":
+                entry = {"image_id": _coco_id(result.image), "caption": result.captions[0].text}
+            pending = ("[" if pending == "[" else " ") + json.dumps(entry, ensure_ascii=False)
+        yield pending + "]"
 
 
 def check_coco_names(names: Iterable[str]) -> None:
@@ -248,7 +230,3 @@ def _coco_id(name: str) -> int:
     if image_id is None:
         raise ConfigError(f"{name} is not the name of a COCO image, which ends in its id; use --format json")
     return image_id
-
-
-def _coco_entry(result: ImageCaptions) -> dict[str, object]:
-    return {"image_id": _coco_id(result.image), "caption": result.captions[0].text}

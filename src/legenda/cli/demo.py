@@ -13,7 +13,7 @@ import torch
 from legenda.cli._parallel import run_parallel
 from legenda.compute import SearchOptions
 from legenda.data.captions import ScenesData, scene_captions
-from legenda.data.scenes import FAMILIES, Scene, make_split
+from legenda.data.scenes import FAMILIES, make_split
 from legenda.errors import DataError, LegendaError
 from legenda.evaluation.comparison import RANKING_METRIC
 from legenda.evaluation.evaluate import caption_settings, evaluation_path, write_evaluation
@@ -86,12 +86,8 @@ def _train(folders: Mapping[str, Path]) -> None:
         raise LegendaError(f"training {name} failed ({reason}); remove the cause and call again")
 
 
-@dataclass(frozen=True)
-class CaptionedPhotographs:
-    """A model without scores, and the photographs with its captions."""
-
-    run: ModelRun
-    examples: Sequence[ExampleCard]
+CaptionedPhotographs = tuple[ModelRun, list[ExampleCard]]
+"""A model without scores, and the photographs with its captions."""
 
 
 def caption_photographs(model: str) -> CaptionedPhotographs:
@@ -99,36 +95,30 @@ def caption_photographs(model: str) -> CaptionedPhotographs:
     run = load_captioner_run(model)
     paths = packaged_photographs()
     captions = Pipeline.of_run(run, run.resolve_extractor(None)).caption(paths)
-    return CaptionedPhotographs(
-        ModelRun(
-            name=model,
-            description=run.summary,
-            parameters=run.model.parameter_count,
-            seconds=None,
-            scores={},
-        ),
-        [
-            caption_card(path.stem, ReportImage(read_image(path), "photograph", no_verdict), (), {model: caption}, {})
-            for path, caption in zip(paths, captions, strict=True)
-        ],
-    )
+    described = ModelRun(model, run.summary, run.model.parameter_count, seconds=None, scores={})
+    images = [ReportImage(read_image(path), "photograph", no_verdict) for path in paths]
+    cards = [
+        caption_card(path.stem, image, (), {model: caption}, {})
+        for path, image, caption in zip(paths, images, captions, strict=True)
+    ]
+    return described, cards
 
 
 def write_photograph_report(model: str, path: Path) -> tuple[CaptionedPhotographs, str]:
     """Write a report of the photographs alone; return them, and the captions and the path as text."""
-    photographs = caption_photographs(model)
+    described, cards = caption_photographs(model)
     report = Report(
         title="Photographs and the attention of each word",
         lead=f"The packaged model captions four photographs. Point at a word to see the attention. {LIMITS}",
         columns=(),
-        runs=[photographs.run],
-        examples=photographs.examples,
+        runs=[described],
+        examples=cards,
         footnotes=[],
     )
     write_report(report, path)
-    lines = [f"{card.id}: {' '.join(card.captions[model].words)}" for card in photographs.examples]
+    lines = [f"{card.id}: {' '.join(card.captions[model].words)}" for card in cards]
     lines.append(f"{path.resolve()}: these photographs with the attention of each word; scenes follow")
-    return photographs, "\n".join(lines)
+    return (described, cards), "\n".join(lines)
 
 
 def write_demo_report(folders: Mapping[str, Path], path: Path, photographs: CaptionedPhotographs) -> str:
@@ -143,17 +133,17 @@ def write_demo_report(folders: Mapping[str, Path], path: Path, photographs: Capt
     scenes = make_split("test", data.test, data.seed)
     split = scene_captions(scenes)
     captions, results = predict_and_score(runs, dict.fromkeys(runs, split), BEAM_SIZE)
+    search = SearchOptions(beam_size=BEAM_SIZE)
     for name, result in results.items():
-        settings = {
-            "images": len(split),
-            **caption_settings(runs[name].config, "test", SearchOptions(beam_size=BEAM_SIZE), "fast"),
-            "weights": [runs[name].weights],
-        }
-        results_file = evaluation_path(folders[name], "test")
+        settings = {"images": len(split), **caption_settings(runs[name].config, "test", search, "fast")}
+        settings["weights"] = [runs[name].weights]
         texts = {identity: caption.text for identity, caption in captions[name].items()}
         scores = {metric: score.value for metric, score in result.scores.items()}
-        write_evaluation(results_file, settings, "captions", texts, partial(dict, scores))
+        write_evaluation(evaluation_path(folders[name], "test"), settings, "captions", texts, partial(dict, scores))
     scene_runs = model_runs(runs, results, descriptions=DESCRIPTIONS)
+    # the first scenes of each family, so that the choice does not depend on captions
+    by_family = [[index for index, scene in enumerate(scenes.scenes) if scene.family == family] for family in FAMILIES]
+    shown = [index for indices in by_family for index in indices[:EXAMPLES_PER_FAMILY]]
     report = Report(
         title="Why geometry-aware attention exists",
         lead=(
@@ -163,9 +153,9 @@ def write_demo_report(folders: Mapping[str, Path], path: Path, photographs: Capt
             "generated. The photographs are captioned by the packaged model."
         ),
         columns=COLUMNS,
-        runs=[*scene_runs, photographs.run],
+        runs=[*scene_runs, photographs[0]],
         examples=[
-            *photographs.examples,
+            *photographs[1],
             *(
                 caption_card(
                     split.ids[position],
@@ -174,42 +164,29 @@ def write_demo_report(folders: Mapping[str, Path], path: Path, photographs: Capt
                     {name: by_id[split.ids[position]] for name, by_id in captions.items()},
                     results,
                 )
-                for position in _example_positions(scenes.scenes)
+                for position in sorted(shown)
             ),
         ],
-        footnotes=[*_footnotes(data), LIMITS],
+        footnotes=[
+            f"{data.train:,} training, {data.validation} validation and {data.test} test scenes, all different; the "
+            "checkpoint with the best validation truth was kept; test captions by beam search, beam size 3.",
+            "Regions are connected components of the pixels, each crop resized to 8 x 8: things of one kind have equal "
+            "features at every size and position.",
+            "The attention shown is that of the last decoder layer over the encoded regions, the mean of all heads or "
+            "a single head.",
+            f"Measured on this machine with {torch.get_num_threads()} thread(s) in this process, one seed.",
+            LIMITS,
+        ],
         score_name=RANKING_METRIC,
     )
     write_report(report, path)
     return f"{_table(scene_runs)}\n\n{path.resolve()}: the page, one file that opens in a browser offline"
 
 
-def _example_positions(scenes: Sequence[Scene]) -> list[int]:
-    """Return the first scenes of each family, in the order of the split; the choice does not depend on captions."""
-    by_family = [[index for index, scene in enumerate(scenes) if scene.family == family] for family in FAMILIES]
-    return sorted(index for indices in by_family for index in indices[:EXAMPLES_PER_FAMILY])
-
-
-def _footnotes(data: ScenesData) -> list[str]:
-    return [
-        f"{data.train:,} training, {data.validation} validation and {data.test} test scenes, all different; the "
-        "checkpoint with the best validation truth was kept; test captions by beam search, beam size 3.",
-        "Regions are connected components of the pixels, each crop resized to 8 x 8: things of one kind have equal "
-        "features at every size and position.",
-        "The attention shown is that of the last decoder layer over the encoded regions, the mean of all heads or a "
-        "single head.",
-        f"Measured on this machine with {torch.get_num_threads()} thread(s) in this process, one seed.",
-    ]
-
-
 def _table(runs: Sequence[ModelRun]) -> str:
-    header = (
-        f"{'test scenes':<14}"
-        + "".join(f"{column.label:>9}" for column in COLUMNS)
-        + f"{'parameters':>12}{'seconds':>9}"
-    )
-    lines = [header]
+    labels = "".join(f"{column.label:>9}" for column in COLUMNS)
+    lines = ["", f"{'test scenes':<14}{labels}{'parameters':>12}{'seconds':>9}"]
     for run in runs:
         cells = "".join("     none" if (v := run.scores[c.key]) is None else f"{v:>9.3f}" for c in COLUMNS)
         lines.append(f"{run.name:<14}{cells}{run.parameters:>12,}{run.seconds:>9.0f}")
-    return "\n" + "\n".join(lines)
+    return "\n".join(lines)

@@ -37,13 +37,8 @@ def run(options: Options) -> None:
 
     out = Path("runs") / options.kind if options.out is None else options.out
     check_new_folder(out)
-    model = load(
-        options.kind,
-        options.weights,
-        num_heads=options.num_heads,
-        vocabulary=options.vocabulary,
-        answers=options.answers,
-    )
+    kind, heads = options.kind, options.num_heads
+    model = load(kind, options.weights, num_heads=heads, vocabulary=options.vocabulary, answers=options.answers)
     imported = {"kind": options.kind, "weights": to_json(options.weights, out)}
     model.save(out, task=describe_model(model.name).task, imported=imported, environment=describe_environment(out))
     print(f"{out}: {model.name}, {model.parameter_count:,} parameters, {model.config.vocab_size:,} words")

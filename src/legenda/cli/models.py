@@ -1,15 +1,11 @@
 """`legenda models`: every model, with its paper and its number of parameters."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import tyro
 
 from legenda.cli.recipes import matching
 from legenda.errors import ConfigError, did_you_mean
-
-if TYPE_CHECKING:
-    from legenda.models.registry import Entry
 
 
 @dataclass(frozen=True)
@@ -27,9 +23,11 @@ def run(options: Options) -> None:
     """Print the table."""
     from legenda.models.registry import MODELS
 
-    names = list(MODELS)
+    entries = {name: MODELS.get(name) for name in MODELS}
+    names = list(entries)
     if options.filter is not None:
-        names = matching(options.filter, names, lambda name: _describe(MODELS.get(name)))
+        about = {name: " ".join((entry.task, entry.summary, entry.paper)) for name, entry in entries.items()}
+        names = matching(options.filter, about)
         if not names:
             raise ConfigError(f"no model matches {options.filter!r}; {did_you_mean(options.filter, MODELS)}")
     import torch
@@ -41,13 +39,9 @@ def run(options: Options) -> None:
     columns = ("model", "parameters", "task", "what it is", "paper")
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     table.columns[1].justify = "right"
-    for name in sorted(names, key=lambda name: MODELS.get(name).task != "captioning"):
-        entry = MODELS.get(name)
+    for name in sorted(names, key=lambda name: entries[name].task != "captioning"):
+        entry = entries[name]
         with torch.device("meta"):
             count = build_model(name, {"vocab_size": entry.vocab_size}).parameter_count
         table.add_row(name, f"{count:,}", entry.task, entry.summary, entry.paper)
     create_console().print(table)
-
-
-def _describe(entry: "Entry") -> str:
-    return " ".join((entry.task, entry.summary, entry.paper))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -34,7 +34,7 @@ def run(options: Options) -> None:
     if options.filter is None:
         _print_groups(recipes)
     else:
-        names = matching(options.filter, recipes, lambda name: recipes[name].summary)
+        names = matching(options.filter, {name: recipe.summary for name, recipe in recipes.items()})
         if options.filter in recipes or not names:
             print(recipe_to_toml(get_recipe(options.filter)), end="")
             return
@@ -74,9 +74,11 @@ def _print_lines(summaries: Mapping[str, str], width: int = 0) -> None:
         print(f"{name:<{width}}  {summary}")
 
 
-def matching(text: str, names: Iterable[str], describe: Callable[[str], str]) -> list[str]:
+def matching(text: str, descriptions: Mapping[str, str]) -> list[str]:
     """Return the names that match the pattern `text`, or that hold it in the name or the description, in any case."""
     wanted = text.lower()
     return [
-        name for name in names if fnmatchcase(name.lower(), wanted) or wanted in f"{name}\n{describe(name)}".lower()
+        name
+        for name, about in descriptions.items()
+        if fnmatchcase(name.lower(), wanted) or wanted in f"{name}\n{about}".lower()
     ]

@@ -16,8 +16,6 @@ from legenda.evaluation.scoring import ScoringReport, score_files
 from legenda.io import write_json
 from legenda.terminal import create_console, escape_controls
 
-_DOWNLOAD = "--download-spice"
-
 
 class ScoreOptions(Config):
     """Score captions against references: BLEU, ROUGE-L, CIDEr-D, and METEOR and SPICE where their programs are found.
@@ -76,8 +74,13 @@ class _Download:
 
 def run(arguments: Sequence[str]) -> None:
     """Print the tables and write the JSON file."""
-    if any(argument.split("=")[0] == _DOWNLOAD for argument in arguments):
-        _download(parse(_Download, arguments, "score").download_spice)
+    if any(argument.split("=")[0] == "--download-spice" for argument in arguments):
+        from legenda.metrics.spice import JARS_VARIABLE, download_jars
+
+        folder = parse(_Download, arguments, "score").download_spice
+        for path in download_jars(folder):
+            print(path)
+        print(f"export {JARS_VARIABLE}={folder} makes legenda score use it")
         return
     options = parse(ScoreOptions, arguments, "score")
     from legenda.terminal import progress_bar
@@ -85,14 +88,6 @@ def run(arguments: Sequence[str]) -> None:
     with progress_bar(f"scoring {options.predictions}"):
         report = score_files(options)
     print_report(report, options.out)
-
-
-def _download(folder: Path) -> None:
-    from legenda.metrics.spice import JARS_VARIABLE, download_jars
-
-    for path in download_jars(folder):
-        print(path)
-    print(f"export {JARS_VARIABLE}={folder} makes legenda score use it")
 
 
 def print_report(report: ScoringReport, out: Path | None) -> None:

@@ -16,13 +16,7 @@ from legenda.cli.options import parse
 from legenda.compute import SearchOptions
 from legenda.config import Config, Count, PositiveInt, to_json
 from legenda.errors import ConfigError, LegendaError, did_you_mean
-from legenda.evaluation.evaluate import (
-    SUBMISSION_WEIGHTS,
-    ScoreDict,
-    caption_settings,
-    evaluation_path,
-    read_scores,
-)
+from legenda.evaluation.evaluate import SUBMISSION_WEIGHTS, ScoreDict, caption_settings, evaluation_path, read_scores
 from legenda.io import read_json, write_json, write_text
 from legenda.models.checkpoint import build_on_meta, read_checksum
 from legenda.papers import PaperRow, PaperTable, all_tables, get_recipe, get_table, shared_recipe
@@ -147,7 +141,7 @@ class RowRun:
                 return None
             scale = 1 if self.recipe.task == "captioning" else 100  # other tasks write percentages
             scores |= {name + suffix: None if value is None else value / scale for name, value in values.items()}
-        model = read_config(self.folders[0], "delete the folder to train the row again")["model"]
+        model = _read_config(self.folders[0])["model"]
         built = build_on_meta(model["name"], model["options"])
         return scores | ({} if built is None else {PARAMETERS: built.parameter_count / 1e8})
 
@@ -157,9 +151,8 @@ class RowRun:
     def _settings(self, split: str) -> dict[str, Any]:
         if self.recipe.task != "captioning":
             return {"task": self.recipe.task, "split": split, "beam_size": self.beam_size, "weights": self._weights()}
-        config = read_config(self.folders[0], "delete the folder to train the row again")
-        settings = caption_settings(config, split, SearchOptions(beam_size=self.beam_size), self.metrics)
-        return {**settings, "weights": self._weights()}
+        config, search = _read_config(self.folders[0]), SearchOptions(beam_size=self.beam_size)
+        return {**caption_settings(config, split, search, self.metrics), "weights": self._weights()}
 
     def commands(self) -> list[list[str]]:
         """Return the training unless it is finished, and the evaluation of each split without scores."""
@@ -184,7 +177,10 @@ def run(arguments: Sequence[str]) -> None:
     options = parse(TableOptions, changes_first(arguments), "table")
     options.check()
     if not options.arguments:
-        _list_tables()
+        width = max(map(len, all_tables()))
+        for name, table in all_tables().items():
+            print(f"{name:<{width}}  {table.title} ({table.source})")
+        print("\nlegenda table NAME trains the rows of a table; with --scenes, small models on the embedded scenes.")
         return
     table = get_table(options.arguments[0])
     out = options.out or Path("runs") / ("scenes.tables" if options.scenes else "tables")
@@ -221,14 +217,6 @@ def check_table_dir(folder: Path, settings: Mapping[str, object]) -> None:
         write_json(path, settings)
 
 
-def _list_tables() -> None:
-    tables = all_tables()
-    width = max(map(len, tables))
-    for name, table in tables.items():
-        print(f"{name:<{width}}  {table.title} ({table.source})")
-    print("\nlegenda table NAME trains the rows of a table; with --scenes, small models on the embedded scenes.")
-
-
 def make_runs(table: PaperTable, options: TableOptions, out: Path) -> tuple[list[RowRun], list[RowRun]]:
     """Return the single runs, one for each row and seed and for each member, and the ensembles.
 
@@ -247,12 +235,8 @@ def make_runs(table: PaperTable, options: TableOptions, out: Path) -> tuple[list
         name, stages = shared_recipe(str(row.recipe), table.stages, "scenes." if options.scenes else "")
         recipe = check_recipe(name, key, options.changes).select_stages(stages)
         features = options.test_features
-        if (
-            of_server
-            and recipe.task == "captioning"
-            and options.estimate != "only"
-            and not (features is not None and features.exists())
-        ):
+        needs_features = of_server and recipe.task == "captioning" and options.estimate != "only"
+        if needs_features and (features is None or not features.exists()):
             missing = "" if features is None else f", but {features} does not exist"
             raise ConfigError(
                 f"COCO's server scores {table.name}{missing}; name features of test2014 with --test-features"
@@ -260,18 +244,13 @@ def make_runs(table: PaperTable, options: TableOptions, out: Path) -> tuple[list
         several = options.seeds > 1 or row.members > 1
         folders, stage = _folders(row, table, options, out)
         for folder in folders:
-            _check_data(folder, recipe)
-        single = RowRun(
-            key,
-            recipe,
-            (),
-            splits or {table.split or options.split: ""},
-            options.beam_size,
-            "fast" if options.scenes else "auto",
-            stage,
-            out / table.name / key if of_server else None,
-            features,
-        )
+            if (folder / CONFIG).exists() and _read_config(folder).get("data") != to_json(recipe.data, folder):
+                raise ConfigError(
+                    f"{folder} holds a run on other data than {recipe.data!r}; name another folder with --out"
+                )
+        metrics, submission = "fast" if options.scenes else "auto", out / table.name / key if of_server else None
+        scored = splits or {table.split or options.split: ""}
+        single = RowRun(key, recipe, (), scored, options.beam_size, metrics, stage, submission, features)
         for seed, folder in enumerate(folders):
             seeds = tuple(f"{stage}.seed={seed}" for stage in stage_names(recipe) if several)
             given = (*options.changes, *seeds, *(("--stages", "first") if stages == "first" else ()))
@@ -297,12 +276,8 @@ def check_recipe(name: str, key: str, changes: Sequence[str]) -> Recipe:
     return recipe
 
 
-def _check_data(folder: Path, recipe: Recipe) -> None:
-    """Raise ConfigError where the folder holds a run on other data than those of the recipe."""
-    if (folder / CONFIG).exists():
-        stored, own = read_config(folder, "delete the folder to train the row again").get("data"), recipe.data
-        if stored != to_json(own, folder):
-            raise ConfigError(f"{folder} holds a run on other data than {own!r}; name another folder with --out")
+def _read_config(folder: Path) -> Any:
+    return read_config(folder, "delete the folder to train the row again")
 
 
 def _folders(row: PaperRow, table: PaperTable, options: TableOptions, out: Path) -> tuple[list[Path], int | None]:

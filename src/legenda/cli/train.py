@@ -53,12 +53,10 @@ class TrainOptions(Config):
         """Return the recipe, and the changes of the command line as fields."""
         changes = list(self.arguments)
         if self.config is not None:
-            recipe = read_recipe(self.config)
-        elif changes and "=" not in changes[0]:
-            recipe = get_recipe(changes.pop(0))
-        else:
+            return read_recipe(self.config), parse_changes(changes)
+        if not changes or "=" in changes[0]:
             raise ConfigError("the recipe comes first, as in legenda train scenes.ngsan; legenda recipes lists them")
-        return recipe, parse_changes(changes)
+        return get_recipe(changes[0]), parse_changes(changes[1:])
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -75,8 +73,7 @@ def run(arguments: Sequence[str]) -> None:
     name = str(changes.get("name", recipe.name))
     out = options.out or Path("runs") / name
     if options.seeds == 1:
-        _train(options, recipe, changes, out)
-        return
+        return _train(options, recipe, changes, out)
     folders = [out / f"seed{seed}" for seed in range(options.seeds)]
     for seed, folder in enumerate(folders):
         _train(options, recipe, changes, folder, seed)
@@ -84,19 +81,14 @@ def run(arguments: Sequence[str]) -> None:
 
 
 def _train(options: TrainOptions, recipe: Recipe, changes: dict[str, Any], out: Path, seed: int | None = None) -> None:
+    given = options.model_dump(include={"init_from", "stages", "device", "precision", "devices", "nodes", "strategy"})
     result = train(
         recipe,
         changes,
         out=out,
-        init_from=options.init_from,
-        stages=options.stages,
         seed=seed,
-        device=options.device,
-        precision=options.precision,
-        devices=options.devices,
-        nodes=options.nodes,
-        strategy=options.strategy,
         progress=lambda line: print(shorten(escape_controls(line)), file=sys.stderr, flush=True),
+        **given,
     )
     if result.is_global_zero:
         score = f"{result.monitor} {result.best:.3f} after epoch {result.best_epoch}"
