@@ -113,21 +113,6 @@ def test_an_error_is_one_sentence_and_exit_code_2(run_command, line, message):
     assert not any(sign in err for sign in ("│", "╭"))
 
 
-@pytest.mark.parametrize(
-    ("line", "named"),
-    [
-        ("recipes scenes.ngsan more", "more"),
-        ("evaluate", "PATH"),
-        ("evaluate nowhere --beam-siz 3", "--beam-size"),
-        ("evaluate nowhere --beam-size wide", "--beam-size"),
-    ],
-)
-def test_mistakes_that_tyro_finds_are_named(run_command, line, named):
-    code, out, err = run_command(line)
-    assert (code, out) == (2, "")
-    assert named in err
-
-
 def test_an_interrupt_ends_without_a_traceback(run_command, monkeypatch):
     def interrupted(arguments: list[str]) -> None:
         raise KeyboardInterrupt(arguments)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from command_results import error_of
 from legenda.cli.caption import format_captions
 from legenda.cli.main import main
 from legenda.data.features import write_store
@@ -92,9 +93,7 @@ def test_csv_and_coco_formats(run, images, run_command, tmp_path):
     ],
 )
 def test_invalid_options_are_one_sentence(run, images, run_command, options, message):
-    code, out, err = run_command(f"caption {images} --model {run} {options}")
-    assert (code, out) == (2, "")
-    assert message in err
+    assert message in error_of(run_command(f"caption {images} --model {run} {options}"))
 
 
 def test_the_standard_input_lists_images(run, images, run_command, monkeypatch):
@@ -117,9 +116,7 @@ def server(images):
 
 def test_urls_are_fetched_only_when_allowed(run, images, run_command, server):
     url = f"{server}/COCO_val2014_000000000003.png"
-    code, out, err = run_command(f"caption {url} --model {run}")
-    assert (code, out) == (2, "")
-    assert f"{url} is a URL; add --allow-urls to fetch it" in err
+    assert f"{url} is a URL; add --allow-urls to fetch it" in error_of(run_command(f"caption {url} --model {run}"))
     code, out, _ = run_command(f"caption {url} {server}/gone.png --model {run} --allow-urls")
     assert code == 2
     _, expected, _ = run_command(f"caption {images / Path(url).name} --model {run}")
@@ -166,9 +163,9 @@ def test_two_images_of_one_coco_id_are_refused(run, images, run_command, tmp_pat
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "1.png").write_bytes(next(images.iterdir()).read_bytes())
-    code, out, err = run_command(f"caption {tmp_path}/a {tmp_path}/b --model {run} --format coco")
-    assert (code, out) == (2, "")
-    assert f"{tmp_path}/a/1.png and {tmp_path}/b/1.png have the COCO id 1" in err
+    assert f"{tmp_path}/a/1.png and {tmp_path}/b/1.png have the COCO id 1" in error_of(
+        run_command(f"caption {tmp_path}/a {tmp_path}/b --model {run} --format coco")
+    )
 
 
 def test_features_are_converted_and_described(run_command, tmp_path):
@@ -180,9 +177,9 @@ def test_features_are_converted_and_described(run_command, tmp_path):
     _, again, _ = run_command(f"convert {tmp_path / 'b.hdf5'} {tmp_path / 'c'} --float16")
     assert again.split("checksum ")[1].split(";")[0] == out.split("checksum ")[1].split(";")[0]
     assert open_features(tmp_path / "c").extractor == "x-1"
-    code, _, err = run_command(f"convert {tmp_path / 'a.safetensors'}")
-    assert code == 2
-    assert "name the feature stores to read and, last, the one to write" in err
+    assert "name the feature stores to read and, last, the one to write" in error_of(
+        run_command(f"convert {tmp_path / 'a.safetensors'}")
+    )
 
 
 @pytest.mark.parametrize(
@@ -198,6 +195,4 @@ def test_a_missing_extractor_is_named(run, images, run_command, tmp_path, monkey
     shutil.copytree(run, tmp_path / "run")
     config = json.loads((run / "config.json").read_text())
     (tmp_path / "run" / "config.json").write_text(json.dumps({**config, "extractor": extractor}))
-    code, out, err = run_command(f"caption {images} --model {tmp_path / 'run'}")
-    assert (code, out) == (2, "")
-    assert message in err
+    assert message in error_of(run_command(f"caption {images} --model {tmp_path / 'run'}"))

@@ -1,12 +1,12 @@
 """`legenda report` on runs without training: scenes, photographs that are there or not, and models that differ."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from command_results import report_data
-from legenda.cli.main import main
+from command_results import error_of, report_data
 from legenda.data.captions import ScenesData
 from legenda.report.report import select_examples
 
@@ -64,28 +64,24 @@ def test_without_photographs_regions_are_drawn_and_the_page_says_so(make_run, no
     assert not any("not found" in note for note in found["footnotes"])
 
 
-def _refused(capsys, *arguments: object) -> str:
-    with pytest.raises(SystemExit) as left:
-        main(["report", *map(str, arguments)])
-    assert left.value.code == 2
-    return capsys.readouterr().err
+@pytest.fixture
+def refused(run_command, tmp_path) -> Callable[..., str]:
+    """Return the sentence of a report that is refused."""
+    return lambda *arguments: error_of(run_command("report", *map(str, arguments), "--out", f"{tmp_path}/report.html"))
 
 
-def test_what_cannot_be_compared_is_refused_in_a_sentence(scene_runs, make_run, noisy_photographs, tmp_path, capsys):
-    page = tmp_path / "report.html"
+def test_what_cannot_be_compared_is_refused_in_a_sentence(scene_runs, make_run, noisy_photographs, tmp_path, refused):
     other = make_run("nsan", ScenesData(train=40, validation=5))
-    assert "has other images in val than" in _refused(capsys, scene_runs[0], other, "--out", page)
-    assert "named twice" in _refused(capsys, scene_runs[0], scene_runs[0], "--out", page)
-    assert "name at least one model, such as photo" in _refused(capsys, "--out", page)
-    assert "--num-images must be" in _refused(capsys, scene_runs[0], "--num-images", -1, "--out", page)
+    assert "has other images in val than" in refused(scene_runs[0], other)
+    assert "named twice" in refused(scene_runs[0], scene_runs[0])
+    assert "name at least one model, such as photo" in refused()
+    assert "--num-images must be" in refused(scene_runs[0], "--num-images", -1)
     run = make_run("updown", noisy_photographs.data)
-    assert "is not a folder" in _refused(capsys, run, "--image-folder", tmp_path / "gone", "--out", page)
+    assert "is not a folder" in refused(run, "--image-folder", tmp_path / "gone")
     (tmp_path / "empty").mkdir()
-    message = _refused(capsys, run, "--image-folder", tmp_path / "empty", "--out", page)
-    assert "holds none of the photographs, such as p3.jpg" in message
-    imported = make_run("gsan", SCENES, imported={"kind": "gsan"})
-    assert "was imported without data" in _refused(capsys, imported, "--out", page)
-    assert not page.exists()
+    assert "holds none of the photographs, such as p3.jpg" in refused(run, "--image-folder", tmp_path / "empty")
+    assert "was imported without data" in refused(make_run("gsan", SCENES, imported={"kind": "gsan"}))
+    assert not (tmp_path / "report.html").exists()
 
 
 def test_the_chosen_are_the_best_the_worst_the_most_different_and_some_between():

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import legenda
+from command_results import error_of
 from legenda.cli.main import main
 from legenda.papers import get_recipe
 from legenda.recipes import continue_from
@@ -121,14 +122,9 @@ def test_one_of_two_stages_starts_from_another_run(seeds, option, objective):
         ("fine_tuning.epochs=3", "a recipe has no part 'fine_tuning'"),
     ],
 )
-def test_an_error_is_one_sentence(tmp_path, monkeypatch, capsys, line, message):
+def test_an_error_is_one_sentence(tmp_path, monkeypatch, run_command, line, message):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as stop:
-        main(f"train scenes.transformer {line}".split())
-    assert stop.value.code == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
-    assert message in err
+    assert message in error_of(run_command(f"train scenes.transformer {line}"))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 import legenda
+from command_results import error_of
 from legenda.data.captions import ScenesData
 from legenda.errors import LegendaError
 from legenda.evaluation.runs import load_captioner_run, load_run
@@ -62,9 +63,9 @@ def test_the_model_of_an_earlier_stage_is_evaluated(make_run, run_command):
     captions = json.loads((run / "evaluation_val_stage1.json").read_text())["captions"]
     assert {word for caption in captions.values() for word in caption.split()} == {model.vocabulary.decode([5])}
     assert not (run / "evaluation_val.json").exists()
-    code, _, err = run_command(f"evaluate {run} --stage 2")
-    assert code == 2
-    assert "model_stage2.safetensors does not exist; only stages before a run's last one leave such a file" in err
+    assert "model_stage2.safetensors does not exist; only stages before a run's last one leave such a file" in error_of(
+        run_command(f"evaluate {run} --stage 2")
+    )
 
 
 def test_a_model_without_data_and_extractor_is_evaluated_on_given_data(folder, run_command):

@@ -17,6 +17,7 @@ from threading import Barrier
 
 import pytest
 
+from command_results import error_of
 from conftest import png, scene
 
 pytest.importorskip("uvicorn", reason="needs the extra serve")
@@ -129,9 +130,8 @@ def shared_server(run_folder, tmp_path_factory) -> Iterator[str]:
 def test_a_used_port_and_bad_options_are_named(run_folder, run_command):
     with socket.create_server(("127.0.0.1", 0)) as used:
         port = used.getsockname()[1]
-        code, out, err = run_command(f"serve {run_folder} --port {port}")
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert f"127.0.0.1 port {port} cannot be listened on" in err
+        sentence = error_of(run_command(f"serve {run_folder} --port {port}"))
+    assert f"127.0.0.1 port {port} cannot be listened on" in sentence
     for line, message in [
         ("serve", "name at least one model, such as photo"),
         ("serve gone", "gone"),
@@ -139,5 +139,4 @@ def test_a_used_port_and_bad_options_are_named(run_folder, run_command):
         ("serve x --max-megapixels 0", "--max-megapixels must be"),
         ("serve x --port 99999", "--port must be"),
     ]:
-        code, _, err = run_command(line)
-        assert (code, message in err) == (2, True), err
+        assert message in error_of(run_command(line))
