@@ -77,7 +77,7 @@ def test_answers_are_compared_on_the_data_of_their_run(run_command, tmp_path):
         ("first.json answers.json --references references.json", "are of different tasks; compare runs of one task"),
         ("answers.json answers.json", 'config.json has no usable "data" part'),
         ("damaged.json damaged.json", "damaged.json is not the file of an evaluation"),
-        ("first.json several.json --references references.json", "has several captions for image 1"),
+        ("first.json several.json --references references.json", "has 2 captions for image 1"),
         ("first.json run", "run has no evaluation_val.json; write it with legenda evaluate run --split val"),
         ("first.json missing", "missing is not a folder with a model"),
     ],

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from rich import box
@@ -72,8 +72,9 @@ def read_predictions(path: str | Path) -> dict[str, list[str]]:
 def read_single_predictions(path: str | Path) -> dict[str, str]:
     """Return the caption of each image as `read_predictions` does; raise DataError for an image with several."""
     groups = read_predictions(path)
-    if several := [image for image, group in groups.items() if len(group) > 1]:
-        raise DataError(f"{path} has several captions for image {several[0]}; only one can be compared")
+    for image, group in groups.items():
+        if len(group) > 1:
+            raise DataError(f"{path} has {len(group)} captions for image {image}; only one can be compared")
     return {image: group[0] for image, group in groups.items()}
 
 
@@ -155,6 +156,7 @@ def _entry(path: Path, where: str, entry: Any, hint: str) -> tuple[str, str]:
 
 
 Captions = Mapping[str, Sequence[str]]
+T = TypeVar("T")
 
 
 _SETS = (("auto",), ("fast",))
@@ -193,7 +195,10 @@ def score_files(options: ScoreOptions) -> ScoringReport:
         raise ConfigError("--images FOLDER and --clip MODEL go together; name both")
     if options.clip is not None and several:
         raise ConfigError(f"{options.predictions} has several captions an image, --clip takes one; leave --clip out")
-    report = (_score_samples if several else _score_captions)(options, predictions)
+    if several:
+        report = _score_samples(options, predictions)
+    else:
+        report = _score_captions(options, {image: group[0] for image, group in predictions.items()})
     captions = [caption for group in predictions.values() for caption in group]
     size = report.results["vocabulary"] = vocabulary_size(captions)
     report.tables.append(f"{len(captions)} captions of {len(predictions)} images use {size} different words")
@@ -204,9 +209,9 @@ def score_files(options: ScoreOptions) -> ScoringReport:
     return report
 
 
-def _score_captions(options: ScoreOptions, predictions: Captions) -> ScoringReport:
+def _score_captions(options: ScoreOptions, predictions: Mapping[str, str]) -> ScoringReport:
     """Score one caption an image: scores, intervals and comparison for each set of references."""
-    others = {} if options.compare_with is None else read_predictions(options.compare_with)
+    others = {} if options.compare_with is None else read_single_predictions(options.compare_with)
     frequencies = _count_document_frequencies(options.document_frequencies)
     sets = {"c5" if options.c40 else "scores": _read_references(options)}
     domains = read_domains(options.references).items()
@@ -216,9 +221,8 @@ def _score_captions(options: ScoreOptions, predictions: Captions) -> ScoringRepo
     parts = {name: {image: references[image] for image in images if image in references} for name, images in domains}
     sets |= {name: part for name, part in parts.items() if part}
     resampling = {"resamples": options.resamples, "seed": options.seed}
-    report = ScoringReport(
-        [], {"predictions": str(options.predictions), "references": str(options.references), **resampling}, []
-    )
+    files = {"predictions": str(options.predictions), "references": str(options.references)}
+    report = ScoringReport([], files | resampling, [])
     for name, references in sets.items():
         # Only some of COCO's images have 40 references, or are of a domain: predictions of the others are expected.
         subset = name == "c40" or name in parts
@@ -254,9 +258,8 @@ def _score_samples(options: ScoreOptions, predictions: Captions) -> ScoringRepor
             "leave them out"
         )
     references = _read_references(options)
-    images = _match(options, options.predictions, predictions, references, several=True)
-    samples = {image: predictions[image] for image in images}
-    references = {image: references[image] for image in images}
+    samples = _match(options, options.predictions, predictions, references)
+    references = {image: references[image] for image in samples}
     frequencies = _count_document_frequencies(options.document_frequencies)
     diversity = measure_diversity(samples, df=references if frequencies is None else frequencies)
     metrics = WITHOUT_JAVA if options.metrics in _SETS else options.metrics
@@ -285,17 +288,11 @@ def _read_references(options: ScoreOptions) -> dict[str, list[str]]:
 
 
 def _match(
-    options: ScoreOptions,
-    path: Path,
-    predictions: Captions,
-    references: Captions,
-    *,
-    subset: bool = False,
-    several: bool = False,
-) -> dict[str, str]:
-    """Return the first caption of each image with references; raise DataError for images without a counterpart.
+    options: ScoreOptions, path: Path, predictions: Mapping[str, T], references: Captions, *, subset: bool = False
+) -> dict[str, T]:
+    """Return the predictions of images with references; raise DataError for images without a counterpart.
 
-    subset: whether predictions may have more images than references. several: whether images may have more captions.
+    subset: whether predictions may have more images than references.
     """
     if missing := [image for image in references if image not in predictions]:
         if not options.only_predicted:
@@ -306,19 +303,13 @@ def _match(
             )
         if len(missing) == len(references):
             raise DataError(f"{path} has no image in common with the references; check which files belong together")
-    if (
-        not subset
-        and not options.only_referenced
-        and (extra := [image for image in predictions if image not in references])
-    ):
+    extra = [image for image in predictions if image not in references]
+    if extra and not (subset or options.only_referenced):
         raise DataError(
             f"{path} has captions for {len(extra)} images without references, such as {extra[0]}; "
             "add --only-referenced, or name other references"
         )
-    for image, captions in predictions.items():
-        if len(captions) > 1 and not several:
-            raise DataError(f"{path} has {len(captions)} captions for image {image}; only one can be compared")
-    return {image: captions[0] for image, captions in predictions.items() if image in references}
+    return {image: prediction for image, prediction in predictions.items() if image in references}
 
 
 def _count_document_frequencies(path: Path | None) -> DocumentFrequencies | None:
