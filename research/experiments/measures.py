@@ -18,12 +18,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from legenda.compute import SearchOptions
-from legenda.evaluation.evaluate import evaluation_path
 from legenda.evaluation.runs import load_captioner_run
 from legenda.io import get_field, read_json, write_json
 from legenda.metrics.diversity import measure_diversity
 from legenda.metrics.spice import JARS_VARIABLE, spice
 from legenda.models.checkpoint import load_any
+from legenda.run_folder import evaluation_path
 from legenda.tasks.base import Objective
 from legenda.tasks.captioning import Captioning, generate_captions
 from legenda.text import ptb_tokenize

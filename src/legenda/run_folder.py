@@ -26,6 +26,8 @@ STATE = "training_state.safetensors"
 HISTORY = "metrics.jsonl"
 """Losses and scores, one record a line."""
 
+EVALUATIONS = "evaluation_*.json"
+"""Predictions and scores of all splits, as a pattern."""
 RUN_FILES = (CONFIG, WEIGHTS, STAGE_WEIGHTS, VOCABULARY, ANSWERS, SUBWORDS, STATE, HISTORY)
 """All of them but the evaluations."""
 
@@ -41,9 +43,13 @@ def find_seeds(folder: Path) -> list[Path]:
     return sorted((path for path, number in runs.items() if number.isdecimal()), key=lambda path: int(runs[path]))
 
 
-def evaluation_file(split: str, *, ensemble: bool = False) -> str:
-    """Return the name of the file with predictions and scores of a split, of the run or of an ensemble of runs."""
-    return f"evaluation_{split}_ensemble.json" if ensemble else f"evaluation_{split}.json"
+def evaluation_path(folder: Path, split: str, *, ensemble: bool = False, stage: int | None = None) -> Path:
+    """Return the path of predictions and scores of a split; those of an ensemble are in the folder of the first run.
+
+    stage: of the model, where that is not the run's last.
+    """
+    stem = f"evaluation_{split}" if stage is None else f"evaluation_{split}_stage{stage}"
+    return folder / f"{stem}_ensemble.json" if ensemble else folder / f"{stem}.json"
 
 
 class _Parts(Config):

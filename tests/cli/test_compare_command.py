@@ -8,11 +8,10 @@ import pytest
 from command_results import error_of
 from legenda.config import to_json
 from legenda.data.captions import ScenesData
-from legenda.evaluation.evaluate import evaluation_path
 from legenda.extras.vqa import SceneQuestionsData
 from legenda.io import write_json
 from legenda.metrics import compare, evaluate
-from legenda.run_folder import CONFIG
+from legenda.run_folder import CONFIG, evaluation_path
 
 QUESTIONS = SceneQuestionsData(train=6, validation=3, test=4)
 DATA = ScenesData(train=1, validation=9, test=2)

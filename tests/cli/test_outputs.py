@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from command_results import error_of
-from legenda.evaluation.evaluate import evaluation_path
+from legenda.run_folder import evaluation_path
 
 
 @pytest.fixture

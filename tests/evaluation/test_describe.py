@@ -4,9 +4,9 @@ import pytest
 
 from legenda.data.captions import ScenesData
 from legenda.evaluation.describe import model_card
-from legenda.evaluation.evaluate import evaluation_path
 from legenda.evaluation.runs import load_run
 from legenda.io import write_json
+from legenda.run_folder import evaluation_path
 
 
 @pytest.fixture(scope="module")

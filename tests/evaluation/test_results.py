@@ -11,17 +11,11 @@ from legenda.cli.table import RowRun
 from legenda.compute import SearchOptions
 from legenda.data.captions import ScenesData
 from legenda.errors import LegendaError
-from legenda.evaluation.evaluate import (
-    caption_settings,
-    evaluate_captions,
-    evaluation_path,
-    read_scores,
-    write_evaluation,
-)
+from legenda.evaluation.evaluate import caption_settings, evaluate_captions, read_scores, write_evaluation
 from legenda.evaluation.runs import load_captioner_run
 from legenda.models.checkpoint import save_weights
 from legenda.papers import get_recipe
-from legenda.run_folder import STAGE_WEIGHTS, WEIGHTS
+from legenda.run_folder import STAGE_WEIGHTS, WEIGHTS, evaluation_path
 
 CONFIG = {"model": {"name": "ngsan", "generation_config": {"max_length": 20}}, "data": {"kind": "scenes", "test": 4}}
 

@@ -82,9 +82,10 @@ def _evaluate(options: EvaluateOptions) -> None:
         raise ConfigError("--test-features and --algorithm are for --submission-dir; name its folder too")
     from legenda.evaluation import evaluate as evaluation
     from legenda.evaluation.runs import CaptionerRun, load_captioner_run, load_run, resolve_data
+    from legenda.run_folder import evaluation_path
 
     first, split, search = load_run(options.run, options).load_stage(options.stage), options.split, options.select()
-    path = evaluation.evaluation_path(first.folder, split, ensemble=bool(options.others), stage=options.stage)
+    path = evaluation_path(first.folder, split, ensemble=bool(options.others), stage=options.stage)
     path = evaluation.choose_path(path, options.run, options.out)
     if not isinstance(first, CaptionerRun):
         of_captioners = ("others", "annotations", "images", "metrics", "repeats", *SearchOptions.model_fields)

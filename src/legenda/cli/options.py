@@ -14,7 +14,7 @@ from legenda.compute import ComputeOptions
 from legenda.config import Config, PositiveInt, map_paths
 from legenda.errors import OF_TRANSFORMERS, ConfigError, LegendaError
 from legenda.io import check_output
-from legenda.run_folder import CONFIG, RUN_FILES, evaluation_file
+from legenda.run_folder import CONFIG, EVALUATIONS, RUN_FILES
 from legenda.terminal import unguarded
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ def _files(name: str, path: Path, command: str) -> Iterator[Path]:
     elif name == "data" or not (path / CONFIG).is_file():
         yield from (file for file in path.iterdir() if "image" not in name or is_image_name(file.name, "image"))
     else:
-        patterns = (*RUN_FILES, *(() if command == "evaluate" else [evaluation_file("*")]))
+        patterns = (*RUN_FILES, *(() if command == "evaluate" else [EVALUATIONS]))
         yield from (file for pattern in patterns for file in path.glob(pattern.replace("{}", "*")))
         paths: list[Path] = []
         if "data" in (config := read_config(path)):

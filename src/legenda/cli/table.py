@@ -16,14 +16,14 @@ from legenda.cli.options import parse
 from legenda.compute import SearchOptions
 from legenda.config import Config, Count, PositiveInt, to_json
 from legenda.errors import ConfigError, LegendaError, did_you_mean
-from legenda.evaluation.evaluate import SUBMISSION_WEIGHTS, ScoreDict, caption_settings, evaluation_path, read_scores
+from legenda.evaluation.evaluate import SUBMISSION_WEIGHTS, ScoreDict, caption_settings, read_scores
 from legenda.io import read_json, write_json, write_text
 from legenda.models.checkpoint import build_on_meta, read_checksum
 from legenda.papers import PaperRow, PaperTable, all_tables, get_recipe, get_table, shared_recipe
 from legenda.recipes import Recipe, changes_first, parse_changes, stage_names
 from legenda.registry import plugin_options
 from legenda.report.tables import markdown, score_table, terminal_table, write_score_page
-from legenda.run_folder import CONFIG, STAGE_WEIGHTS, read_config, weights_path
+from legenda.run_folder import CONFIG, STAGE_WEIGHTS, evaluation_path, read_config, weights_path
 from legenda.tasks.base import TASKS
 from legenda.terminal import create_console, progress_bar
 from legenda.training import is_finished

@@ -19,7 +19,7 @@ from legenda.metrics import WITHOUT_JAVA, evaluate, intervals
 from legenda.metrics.resampling import Interval
 from legenda.models.checkpoint import find_model
 from legenda.models.registry import build_model, describe_model
-from legenda.run_folder import CONFIG, HISTORY, STATE, evaluation_file, read_config
+from legenda.run_folder import CONFIG, EVALUATIONS, HISTORY, STATE, evaluation_path, read_config
 from legenda.training.checkpoint import read_history, read_progress
 
 _TOLERANCE = 1e-6
@@ -69,7 +69,7 @@ def _describe_training(folder: Path) -> dict[str, Any] | None:
 
 
 def _evaluations(folder: Path) -> list[Path]:
-    return sorted(folder.glob("evaluation_*.json"))
+    return sorted(folder.glob(EVALUATIONS))
 
 
 def _describe_evaluation(path: Path) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def _describe_scores(run: Run, path: Path) -> Iterator[str]:
     content = read_json(path, "delete it, and evaluate the run again")
     if not isinstance(content, dict) or not {"split", "beam_size", "scores"} <= content.keys():
         raise DataError(f"{path} is not the file of an evaluation; delete it, and evaluate the run again")
-    if not content["scores"] or path.name != evaluation_file(content["split"]):  # of an ensemble or another stage
+    if not content["scores"] or path != evaluation_path(run.folder, content["split"]):  # of an ensemble or a stage
         return
     if content.get("weights") != [run.weights]:
         _LOG.warning("the card leaves out %s, which is of other weights; evaluate the run again", path)

@@ -34,7 +34,7 @@ from legenda.metrics import evaluate
 from legenda.models.checkpoint import is_run_folder
 from legenda.recipes import Data
 from legenda.regions import Regions
-from legenda.run_folder import evaluation_file
+from legenda.run_folder import evaluation_path
 from legenda.tasks.base import predict_split
 from legenda.tasks.captioning import collapse_repeats as collapse
 from legenda.tasks.captioning import generate_captions, score_captions
@@ -45,14 +45,6 @@ if TYPE_CHECKING:
 
 ScoreDict = dict[str, float | None]
 """Scores by metric, 1 is 100 %; None where a metric has no value."""
-
-
-def evaluation_path(folder: Path, split: str, *, ensemble: bool = False, stage: int | None = None) -> Path:
-    """Return the path of the file; that of an ensemble is in the folder of the first run.
-
-    stage: of the model, where that is not the run's last.
-    """
-    return folder / evaluation_file(split if stage is None else f"{split}_stage{stage}", ensemble=ensemble)
 
 
 def choose_path(path: Path, model: Path, out: Path | None) -> Path:
