@@ -18,7 +18,7 @@ from legenda.evaluation.runs import CaptionerRun, load_captioner_run, resolve_da
 from legenda.extractors import find_images, read_image, run_extractor
 from legenda.pipeline import GeneratedCaption
 from legenda.regions import Regions
-from legenda.report.images import ReportImage, no_verdict, resolve_images
+from legenda.report.images import ReportImage, resolve_images
 from legenda.report.report import common_split, predict_with_attention
 
 Runs = tyro.conf.Positional[tuple[Path, ...]]
@@ -216,7 +216,7 @@ def find_figure_images(runs: Mapping[str, CaptionerRun], options: ImageOptions, 
         datasets = {name: _file_dataset(opened, paths, options.extractor) for name, opened in runs.items()}
 
         def open_image(position: int, boxes: Sequence[Sequence[float]]) -> ReportImage:  # noqa: ARG001
-            return ReportImage(read_image(paths[position]), "", no_verdict)
+            return ReportImage(read_image(paths[position]))
 
     else:
         reject_options(options, ("extractor",), "is for image files; name some with --image-files")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -44,8 +45,7 @@ def _example(number: int) -> ExampleCard:
     return ExampleCard(
         id=f"test-{number:04d}",
         kind=KINDS[number % 3],
-        image=image.getvalue(),
-        media_type="image/png",
+        image=f"data:image/png;base64,{base64.b64encode(image.getvalue()).decode()}",
         boxes=[list(thing.box) for thing in things],
         references=[" ".join(true.words), "the two are next to each other"],
         captions={"transformer": caption(2, 3, False) if number % 4 else true, "ngsan": true},
@@ -109,7 +109,7 @@ def hostile_report(report, hostile_text) -> Report:
     text, example = hostile_text, report.examples[0]
     run = ModelRun(text, text, 1, 1.0, {text: 0.5})
     caption = Prediction([text, "b"], False, note=text, attention=np.full((2, len(example.boxes)), 0.25))
-    hostile = ExampleCard(text, text, example.image, example.media_type, example.boxes, [text], {text: caption})
+    hostile = ExampleCard(text, text, example.image, example.boxes, [text], {text: caption})
     return Report(text, text, [ScoreColumn(text, text, text)], [run], [hostile], [text])
 
 

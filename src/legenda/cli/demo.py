@@ -16,13 +16,14 @@ from legenda.data.captions import ScenesData, scene_captions
 from legenda.data.scenes import FAMILIES, make_split
 from legenda.errors import DataError, LegendaError
 from legenda.evaluation.comparison import RANKING_METRIC
-from legenda.evaluation.evaluate import caption_settings, evaluation_path, write_evaluation
+from legenda.evaluation.evaluate import caption_settings, write_evaluation
 from legenda.evaluation.runs import load_captioner_run
 from legenda.extractors import read_image
 from legenda.pipeline import Pipeline
-from legenda.report.images import ReportImage, draw_scene_image, no_verdict, packaged_photographs
+from legenda.report.images import ReportImage, draw_scene_image, packaged_photographs
 from legenda.report.page import ExampleCard, ModelRun, Report, ScoreColumn, write_report
 from legenda.report.report import SCENE_METRICS, caption_card, model_runs, predict_and_score
+from legenda.run_folder import evaluation_path
 from legenda.training import is_finished
 
 PHOTOGRAPH_MODEL = "photo"
@@ -96,7 +97,7 @@ def caption_photographs(model: str) -> CaptionedPhotographs:
     paths = packaged_photographs()
     captions = Pipeline.of_run(run, run.resolve_extractor(None)).caption(paths)
     described = ModelRun(model, run.summary, run.model.parameter_count, seconds=None, scores={})
-    images = [ReportImage(read_image(path), "photograph", no_verdict) for path in paths]
+    images = [ReportImage(read_image(path), "photograph") for path in paths]
     cards = [
         caption_card(path.stem, image, (), {model: caption}, {})
         for path, image, caption in zip(paths, images, captions, strict=True)
@@ -126,6 +127,7 @@ def write_demo_report(folders: Mapping[str, Path], path: Path, photographs: Capt
 
     photographs: further examples, which precede the scenes.
     """
+    packaged, cards = photographs
     runs = {name: load_captioner_run(folder) for name, folder in folders.items()}
     data = next(iter(runs.values())).data()
     if not isinstance(data, ScenesData):
@@ -153,9 +155,9 @@ def write_demo_report(folders: Mapping[str, Path], path: Path, photographs: Capt
             "generated. The photographs are captioned by the packaged model."
         ),
         columns=COLUMNS,
-        runs=[*scene_runs, photographs[0]],
+        runs=[*scene_runs, packaged],
         examples=[
-            *photographs[1],
+            *cards,
             *(
                 caption_card(
                     split.ids[position],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,9 +28,14 @@ from legenda.report.overlay import blank_canvas
 CaptionCheck = Callable[[str], tuple[bool | None, str]]
 """Returns whether a caption is true, None where that is unknown, and why it is false."""
 
-_MAX_BYTES = 110_000
-"""Size of an encoded photograph: 100 of them with their attention stay below 20 MB."""
+_MAX_CHARACTERS = 146_691
+"""Size of an encoded photograph of 110 kB: 100 of them with their attention stay below 20 MB."""
 _SIZES_AND_QUALITIES = ((512, 82), (512, 65), (448, 55), (384, 45), (256, 40))
+
+
+def _no_verdict(caption: str) -> tuple[None, str]:  # noqa: ARG001
+    """Return that nothing is known about the truth of a caption."""
+    return None, ""
 
 
 @dataclass(frozen=True)
@@ -41,34 +47,29 @@ class ReportImage:
     """
 
     image: Image.Image
-    kind: str
-    check_caption: CaptionCheck
+    kind: str = ""
+    check_caption: CaptionCheck = _no_verdict
     found: bool = True
     lossless: bool = False
 
     @cached_property
-    def encoded(self) -> tuple[bytes, str]:
-        """The bytes of an image file for browsers, and their media type."""
+    def data_url(self) -> str:
+        """The image as a file for browsers, in a data URL."""
         if self.lossless or not self.found:
-            return _save(self.image, format="PNG", optimize=True), "image/png"
-        data = b""
+            return _data_url(self.image, "png", optimize=True)
+        url = ""
         for side, quality in _SIZES_AND_QUALITIES:
             small = self.image.copy()
             small.thumbnail((side, side))
-            data = _save(small, format="JPEG", quality=quality, optimize=True)
-            if len(data) <= _MAX_BYTES:
+            url = _data_url(small, "jpeg", quality=quality, optimize=True)
+            if len(url) <= _MAX_CHARACTERS:
                 break
-        return data, "image/jpeg"
+        return url
 
 
 def packaged_photographs() -> list[Path]:
     """Return the four photographs of the package, named in NOTICE with their sources."""
     return sorted(Path(str(resources.files("legenda"))).glob("assets/photographs/*.jpg"))
-
-
-def no_verdict(caption: str) -> tuple[None, str]:  # noqa: ARG001
-    """Return that nothing is known about the truth of a caption."""
-    return None, ""
 
 
 def resolve_images(
@@ -89,7 +90,7 @@ def resolve_images(
         return lambda position, _: draw_scene_image(split, position, seed, families)
     _check_folder(folder)
     if open_images is not None:
-        return lambda position, _: ReportImage(open_images(np.array([position]))[0], "", no_verdict)
+        return lambda position, _: ReportImage(open_images(np.array([position]))[0])
     files: dict[str, Path] = {}
     if isinstance(data, KarpathyData):
         names = {image.id: image.file for image in read_annotations(data.annotations, lists=data.lists)}
@@ -102,7 +103,7 @@ def resolve_images(
     def open_image(position: int, boxes: Sequence[Sequence[float]]) -> ReportImage:
         path = files.get(ids[position])
         image = blank_canvas(np.asarray(boxes)) if path is None else read_image(path)
-        return ReportImage(image, "", no_verdict, found=path is not None)
+        return ReportImage(image, found=path is not None)
 
     return open_image
 
@@ -121,7 +122,7 @@ def find_images_by_name(
     files = match_photographs(names, [folder] if folder is not None else _data_folders(data))
     if folder is not None and names and not files:
         raise DataError(f"{folder} holds none of the photographs, such as that of {min(names)}; name their folder")
-    return {name: ReportImage(read_image(files[name]), "", no_verdict) if name in files else None for name in names}
+    return {name: ReportImage(read_image(files[name])) if name in files else None for name in names}
 
 
 def draw_scene_image(split: str, position: int, seed: int, families: Sequence[Family] = FAMILIES) -> ReportImage:
@@ -193,7 +194,7 @@ def _data_folders(data: Any) -> list[Path]:
     return list(dict.fromkeys(folder for folder in folders if folder.is_dir()))
 
 
-def _save(image: Image.Image, **settings: Any) -> bytes:
+def _data_url(image: Image.Image, kind: str, **settings: Any) -> str:
     data = io.BytesIO()
-    image.save(data, **settings)
-    return data.getvalue()
+    image.save(data, format=kind, **settings)
+    return f"data:image/{kind};base64,{base64.b64encode(data.getvalue()).decode()}"

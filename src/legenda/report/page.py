@@ -71,15 +71,14 @@ class ModelRun:
 class ExampleCard:
     """One example with its image, its regions, and the caption, or another prediction, of each model by name.
 
-    `image` is the encoded file, None for an example without one; `boxes` (N, 4) are x1 y1 x2 y2 in 0..1 of the image,
+    `image` is a data URL, None for an example without one; `boxes` (N, 4) are x1 y1 x2 y2 in 0..1 of the image,
     `kind` names its group. `facts` are (label, text) pairs above the captions, such as a question; `box` is the
     reference box.
     """
 
     id: str
     kind: str
-    image: bytes | None
-    media_type: str
+    image: str | None
     boxes: Sequence[Sequence[float]]
     references: Sequence[str]
     captions: Mapping[str, Prediction]
@@ -221,11 +220,10 @@ def _finite(value: float | None) -> float | None:
 def _example_json(example: ExampleCard) -> dict[str, Any]:
     where = f"example {example.id!r}"
     boxes = _boxes_json(example.boxes, where)
-    image = None if example.image is None else base64.b64encode(example.image).decode()
     return {
         "id": example.id,
         "kind": example.kind,
-        "image": None if image is None else f"data:{example.media_type};base64,{image}",
+        "image": example.image,
         "boxes": boxes,
         "box": None if example.box is None else _boxes_json([example.box], where)[0],
         "facts": example.facts,

@@ -24,7 +24,7 @@ from legenda.metrics import METRICS, compare, intervals
 from legenda.models.base import eval_mode
 from legenda.pipeline import GeneratedCaption, extract_captions
 from legenda.regions import Regions
-from legenda.report.images import ReportImage, find_images_by_name, no_verdict, resolve_images
+from legenda.report.images import ReportImage, find_images_by_name, resolve_images
 from legenda.report.overlay import average_heads, blank_canvas, draw_caption_attention, write_sheet
 from legenda.report.page import Breakdown, ExampleCard, ModelRun, Report, ScoreColumn, encoded_size, write_report
 from legenda.run_folder import HISTORY, find_seeds
@@ -93,33 +93,21 @@ def write_caption_report(runs: Mapping[str, CaptionerRun], options: ReportOption
         notes.append(f"The features of {', '.join(sorted(no_boxes))} have no boxes, so its attention is not shown.")
     descriptions = _METRICS | {name: inspect.getdoc(METRICS.get(name)) or name for name in METRICS.registered}
     measured = {name for result in results.values() for name in result.scores}
-    summary = _write_page(
-        runs,
-        results,
-        options,
-        len(split),
+    columns = [
+        ScoreColumn(name, name, description.splitlines()[0], percent=name in SCENE_METRICS)
+        for name, description in descriptions.items()
+        if name in measured
+    ]
+    cards = [
+        caption_card(split.ids[at], image, split.references[at], captions[at], results, with_heads=with_heads)
+        for at, image in images.items()
+    ]
+    lead = (
         f", captions by beam search with beam size {options.beam_size}. Point at a word to see the attention when it "
-        "was generated.",
-        [
-            caption_card(
-                split.ids[position],
-                image,
-                split.references[position],
-                captions[position],
-                results,
-                with_heads=with_heads,
-            )
-            for position, image in images.items()
-        ],
-        [f"The attention shown is that of the last decoder layer over the encoded regions, {heads}."],
-        notes,
-        columns=[
-            ScoreColumn(name, name, description.splitlines()[0], percent=name in SCENE_METRICS)
-            for name, description in descriptions.items()
-            if name in measured
-        ],
-        score_name=RANKING_METRIC,
+        "was generated."
     )
+    first = [f"The attention shown is that of the last decoder layer over the encoded regions, {heads}."]
+    summary = _write_page(runs, results, options, len(split), lead, columns, cards, first, notes)
     if options.overlays is None:
         return summary
     by_id = {split.ids[position]: (images[position], captions[position]) for position in positions}
@@ -159,30 +147,26 @@ def write_task_report(runs: Mapping[str, Run], options: ReportOptions) -> str:
     if missing := sum(image is None for image in images.values()):
         folder = options.image_folder or "the folders of the data"
         notes.append(f"{missing} images were not found in {folder}; name their folder with --image-folder.")
-    return _write_page(
-        runs,
-        results,
-        options,
-        len(split),
-        f". {task.card_description}",
-        [
-            _card(identity, example, images, {name: by_id[identity] for name, by_id in described.items()})
-            for identity, example in examples.items()
-        ],
-        result.notes,
-        notes,
-        columns=[
-            ScoreColumn(name, name, description, percent=result.scores[name].is_fraction)
-            for name, description in task.metric_descriptions.items()
-        ],
-        score_name=task.score_name,
-        noun=task.noun,
-        verdicts=("correct", "wrong"),
-        breakdowns=[
-            Breakdown(title, [(group_key(title, group), group, metric.count) for group, metric in members.items()])
-            for title, members in result.groups.items()
-        ],
-    )
+    columns = [
+        ScoreColumn(name, name, description, percent=result.scores[name].is_fraction)
+        for name, description in task.metric_descriptions.items()
+    ]
+    cards = [
+        _card(identity, example, images, {name: by_id[identity] for name, by_id in described.items()})
+        for identity, example in examples.items()
+    ]
+    breakdowns = [
+        Breakdown(title, [(group_key(title, group), group, metric.count) for group, metric in members.items()])
+        for title, members in result.groups.items()
+    ]
+    fields = {
+        "score_name": task.score_name,
+        "noun": task.noun,
+        "verdicts": ("correct", "wrong"),
+        "breakdowns": breakdowns,
+    }
+    lead = f". {task.card_description}"
+    return _write_page(runs, results, options, len(split), lead, columns, cards, result.notes, notes, **fields)
 
 
 def common_split(runs: Mapping[str, Run], splits: Mapping[str, Any], name: str, noun: str, remedy: str) -> Any:
@@ -208,12 +192,13 @@ def _write_page(
     options: ReportOptions,
     count: int,
     lead: str,
+    columns: Sequence[ScoreColumn],
     examples: Sequence[ExampleCard],
     first_notes: Sequence[str],
     last_notes: Sequence[str],
     *,
-    columns: Sequence[ScoreColumn],
     noun: str = "images",
+    score_name: str = RANKING_METRIC,
     **fields: Any,
 ) -> str:
     """Write the page; return the scores of each run with their intervals, and where the page is.
@@ -247,6 +232,7 @@ def _write_page(
         examples=examples,
         footnotes=notes,
         noun=noun,
+        score_name=score_name,
         **fields,
     )
     path = write_report(report, options.out)
@@ -428,7 +414,6 @@ def caption_card(
     results: of each run that has scores. with_heads: whether to keep each attention head, or only their mean.
     """
     boxes = next(iter(captions.values())).boxes
-    data, media_type = image.encoded
     views = {}
     for name, caption in captions.items():
         verdict, reason = image.check_caption(caption.text)
@@ -440,7 +425,7 @@ def caption_card(
             attention=caption.heads if with_heads and caption.has_boxes else caption.attention,
             boxes=None if np.array_equal(caption.boxes, boxes) else caption.boxes.tolist(),
         )
-    return ExampleCard(identity, image.kind, data, media_type, boxes.tolist(), references, views)
+    return ExampleCard(identity, image.kind, image.data_url, boxes.tolist(), references, views)
 
 
 def heads_fit_page_budget(images: Collection[Mapping[str, GeneratedCaption]]) -> bool:
@@ -496,6 +481,6 @@ def _card(
     image = None if example.image is None else images[example.image]
     if image is None and example.size is not None:
         width, height = (max(1, round(_CANVAS_SIDE * side / max(example.size))) for side in example.size)
-        image = ReportImage(blank_canvas((), size=(width, height)), "", no_verdict, found=False)
-    data, media_type = (None, "") if image is None else image.encoded
-    return ExampleCard(identity, example.kind, data, media_type, (), (), predictions, example.facts, example.box)
+        image = ReportImage(blank_canvas((), size=(width, height)), found=False)
+    url = None if image is None else image.data_url
+    return ExampleCard(identity, example.kind, url, (), (), predictions, example.facts, example.box)
