@@ -1,5 +1,5 @@
 """Reports as HTML pages: scores, and examples with the attention of every word."""
 
-from legenda.report.page import Breakdown, ExampleCard, ModelRun, Report, ScoreColumn, write_report
+from legenda.report.page import ExampleCard, ModelRun, Report, ScoreColumn, write_report
 
-__all__ = ["Breakdown", "ExampleCard", "ModelRun", "Report", "ScoreColumn", "write_report"]
+__all__ = ["ExampleCard", "ModelRun", "Report", "ScoreColumn", "write_report"]

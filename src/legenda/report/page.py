@@ -39,18 +39,6 @@ class ScoreColumn:
 
 
 @dataclass(frozen=True)
-class Breakdown:
-    """A table of one score by groups of examples: a row for each group, a column for each model.
-
-    `title` names the grouping, such as "type of question"; `rows` are (key, label, number of examples), where the key
-    selects the value, 0..1, from `ModelRun.scores`.
-    """
-
-    title: str
-    rows: Sequence[tuple[str, str, int]]
-
-
-@dataclass(frozen=True)
 class ModelRun:
     """One trained model: its number of parameters, its training time (None when unknown) and its scores.
 
@@ -91,7 +79,9 @@ class Report:
     """The content of the page.
 
     `lead` introduces the page in a sentence or two, `score_name` names the scores of captions, `noun` the examples in
-    the plural, `verdicts` the two verdicts.
+    the plural, `verdicts` the two verdicts. `breakdowns` are tables of one score by groups of examples: for each
+    grouping, such as "type of question", rows of (key, label, number of examples), where the key selects the value,
+    0..1, from `ModelRun.scores`.
     """
 
     title: str
@@ -103,12 +93,12 @@ class Report:
     score_name: str = "score"
     noun: str = "images"
     verdicts: tuple[str, str] = ("true", "false")
-    breakdowns: Sequence[Breakdown] = ()
+    breakdowns: Mapping[str, Sequence[tuple[str, str, int]]] = field(default_factory=dict)
 
     @property
     def keys(self) -> list[str]:
         """The keys of all scores that the page shows."""
-        groups = [key for breakdown in self.breakdowns for key, _, _ in breakdown.rows]
+        groups = [key for rows in self.breakdowns.values() for key, _, _ in rows]
         return [*(column.key for column in self.columns), *groups]
 
 
@@ -189,11 +179,8 @@ def _report_json(report: Report) -> dict[str, Any]:
     return {
         "columns": [vars(column) for column in report.columns],
         "breakdowns": [
-            {
-                "title": group.title,
-                "rows": [dict(zip(("key", "label", "count"), row, strict=True)) for row in group.rows],
-            }
-            for group in report.breakdowns
+            {"title": title, "rows": [dict(zip(("key", "label", "count"), row, strict=True)) for row in rows]}
+            for title, rows in report.breakdowns.items()
         ],
         "runs": [
             {

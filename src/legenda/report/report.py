@@ -26,7 +26,7 @@ from legenda.pipeline import GeneratedCaption, extract_captions
 from legenda.regions import Regions
 from legenda.report.images import ReportImage, find_images_by_name, resolve_images
 from legenda.report.overlay import average_heads, blank_canvas, draw_caption_attention, write_sheet
-from legenda.report.page import Breakdown, ExampleCard, ModelRun, Report, ScoreColumn, encoded_size, write_report
+from legenda.report.page import ExampleCard, ModelRun, Report, ScoreColumn, encoded_size, write_report
 from legenda.run_folder import HISTORY, find_seeds
 from legenda.tasks.reporting import EvaluationResult, Example, MetricWithCI, Prediction, ReportedTask, group_key
 from legenda.training.checkpoint import read_history
@@ -155,10 +155,10 @@ def write_task_report(runs: Mapping[str, Run], options: ReportOptions) -> str:
         _card(identity, example, images, {name: by_id[identity] for name, by_id in described.items()})
         for identity, example in examples.items()
     ]
-    breakdowns = [
-        Breakdown(title, [(group_key(title, group), group, metric.count) for group, metric in members.items()])
+    breakdowns = {
+        title: [(group_key(title, group), group, metric.count) for group, metric in members.items()]
         for title, members in result.groups.items()
-    ]
+    }
     fields = {
         "score_name": task.score_name,
         "noun": task.noun,
