@@ -6,12 +6,11 @@ no process goes on writing to a run folder that another one may resume.
 """
 
 import os
-import queue
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 
 from legenda.terminal import escape_controls
 
@@ -27,35 +26,29 @@ def run_parallel(
     jobs: by a name that prefixes every line they print. environments: more variables for a job, such as its device.
     Return the reason of failure of each job that failed, by its name, in one phrase.
     """
-    free: queue.SimpleQueue[Mapping[str, str]] = queue.SimpleQueue()
-    for environment in environments:
-        free.put(environment)
+    spare, local = list(environments), threading.local()
     running: list[subprocess.Popen[str]] = []
     stopped = False
 
-    def run_job(name: str) -> str | None:
-        environment = free.get()
-        try:
-            if stopped:
-                return "was not started"
-            process = _start(jobs[name], environment)
-            running.append(process)
-            return _wait(process, name)
-        finally:
-            free.put(environment)
+    def take_environment() -> None:
+        local.environment = spare.pop(0)
 
-    reasons: dict[str, str | None] = {}
-    with ThreadPoolExecutor(len(environments)) as pool:
-        futures = {pool.submit(run_job, name): name for name in jobs}
+    def run_job(name: str) -> str | None:
+        if stopped:
+            return "was not started"
+        process = _start(jobs[name], local.environment)
+        running.append(process)
+        return _wait(process, name)
+
+    with ThreadPoolExecutor(len(environments), initializer=take_environment) as pool:
         try:
-            for future in as_completed(futures):
-                reasons[futures[future]] = future.result()
+            reasons = dict(zip(jobs, pool.map(run_job, jobs), strict=True))
         except KeyboardInterrupt:
             stopped = True
             for process in running:
                 process.terminate()
             raise
-    return {name: reason for name in jobs if (reason := reasons[name]) is not None}
+    return {name: reason for name, reason in reasons.items() if reason is not None}
 
 
 def _start(commands: Sequence[Sequence[str]], environment: Mapping[str, str]) -> subprocess.Popen[str]:
