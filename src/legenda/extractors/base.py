@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image
 
 from legenda.compute import AUTO, ComputeOptions, Precision
-from legenda.data.features.base import ExtractorIdentity, validate_regions
+from legenda.data.features.base import ExtractorIdentity, check_regions
 from legenda.errors import ConfigError, DataError, LegendaError, import_extra
 from legenda.registry import Registry, reason_of, run_source
 
@@ -76,9 +76,10 @@ def run_extractor(extractor: Extractor, images: list[Image.Image], names: Sequen
                 f"{where} returned ({', '.join(types)}) for {Path(name).name}; "
                 "it must return a pair of NumPy arrays: features (n, D) and boxes (n, 4) or None"
             )
-        fault = validate_regions(*entry)
-        if fault is not None:
-            raise DataError(f"{where} returned {fault} for {Path(name).name}; correct it")
+        try:
+            check_regions(*entry)
+        except ValueError as fault:
+            raise DataError(f"{where} returned {fault} for {Path(name).name}; correct it") from None
     named = zip(map(str, names), (boxes for _, boxes in regions), strict=True)
     warning = describe_unfamiliar(find_unfamiliar(extractor.name, named))
     if warning is not None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from legenda.compute import ComputeOptions, Precision, SearchOptions
 from legenda.data.features import open_features, write_store
-from legenda.data.features.base import as_floats, extractor_name, find_unstorable, is_same_extractor
+from legenda.data.features.base import Image, check_regions, extractor_name, is_same_extractor
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.extractors.base import Extractor, identify, load_extractor, run_extractor
 from legenda.extractors.images import ImageFile, check_ids, extract_batch, image_id, is_url, read_batches
@@ -77,7 +77,6 @@ def fingerprint(run: Path) -> str:
 
 
 Progress = Callable[[int, int], object]
-StoredImage = tuple[str, np.ndarray, np.ndarray | None]
 _STORE = ".safetensors"
 
 
@@ -113,12 +112,11 @@ class FeatureTask:
     def _result(self, file: ImageFile) -> ImageResult:
         if file.regions is None:
             return failure(file.name, str(file.error))
-        features, boxes = file.regions
-        fault = find_unstorable(features)
-        if fault is not None:
+        try:
+            regions = check_regions(*file.regions, np.dtype(np.float16))
+        except ValueError as fault:
             return failure(file.name, f"{file.name} has {fault}; correct the extractor or leave it out")
-        line = {"image": file.name, "regions": len(features)}
-        return ImageResult(line, (as_floats(features).astype(np.float16), boxes))
+        return ImageResult({"image": file.name, "regions": len(regions[0])}, regions)
 
     def save(self, results: Sequence[ImageResult], path: Path) -> None:
         """Write the store of a shard, unless all its images failed."""
@@ -260,7 +258,7 @@ def sampled_identity(extractor: Extractor, sampling: FrameSampling | None = None
     return str(identity if sampling is None else replace(identity, name=identity.name + sampling.ending))
 
 
-def _stored(job: Job) -> Iterator[StoredImage]:
+def _stored(job: Job) -> Iterator[Image]:
     """Yield what the stores of a job's shards hold; raise DataError for one that differs from its lines."""
     for number in range(job.shards):
         lines = job.shard(number)

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from legenda.errors import DataError
+from legenda.errors import DataError, first_line
 
 if TYPE_CHECKING:
-    from legenda.regions import Regions
+    from legenda import regions
 
 
 TOLERANCE = 0.01
@@ -94,8 +97,10 @@ def is_same_extractor(first: str, second: str) -> bool:
     return ExtractorIdentity.parse(first).find_difference(ExtractorIdentity.parse(second)) is None
 
 
+Regions = tuple[np.ndarray, np.ndarray | None]
+"""The features (n, D) and boxes (n, 4) of an image, x1 y1 x2 y2 in 0..1, or None."""
 Image = tuple[str, np.ndarray, np.ndarray | None]
-"""The id of an image, its features (n, D), and its boxes (n, 4), x1 y1 x2 y2 in 0..1, or None."""
+"""The id of an image, its features and its boxes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,8 +127,6 @@ _LARGEST = 1e9
 _HALF_INFINITY = 0x7C00
 """The bits of float16 infinity; without the sign bit, those of NaN are greater, those of finite numbers less."""
 _BLOCK = 1 << 16
-_REAL = "fiub"
-"""The kinds of dtypes of real numbers."""
 
 
 class FeatureStore(ABC):
@@ -136,10 +139,13 @@ class FeatureStore(ABC):
     Raise DataError where an image occurs twice.
     """
 
-    feature_dim: int
+    feature_dim: int = 0
     """The width D of a region's feature vector."""
     has_boxes: bool
     """Whether the regions come with boxes."""
+    threads: ClassVar[int] = 1
+    """How many images of a batch are read at once, where reading does not hold the interpreter."""
+    remedy: ClassVar[str] = "repair it or create the file again"
 
     def __init__(self, path: Path, ids: Iterable[str], extractor: str = UNNAMED) -> None:
         self.path, self.ids, self.extractor = path, tuple(ids), extractor
@@ -149,8 +155,8 @@ class FeatureStore(ABC):
             raise DataError(f"{path} holds image '{twice}' twice; leave one of them out")
 
     @abstractmethod
-    def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> RegionArrays:
-        """Return images by id or position, in the given order; raise DataError naming what cannot be read."""
+    def load(self, position: int) -> Regions:
+        """Return features and boxes as they are stored, not validated; raise any exception if they are damaged."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.path,)
@@ -168,110 +174,109 @@ class FeatureStore(ABC):
             raise DataError(f"{self.path} holds no features of image '{image}'; extract that image too")
         return position
 
-    def positions(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> np.ndarray:
-        """Return the positions of images by id or position; raise DataError for one outside the store."""
+    def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> RegionArrays:
+        """Return images by id or position, in the given order, with repeats.
+
+        Raise DataError, naming the image, for one that is not there, and for regions that are damaged or not valid.
+        """
         positions = np.array([self.index(image) if isinstance(image, str) else image for image in images], np.int64)
         if ((positions < 0) | (positions >= len(self))).any():
             raise DataError(f"{self.path} has {len(self)} images; ask for positions from 0 to {len(self) - 1} only")
-        return positions
+        regions = self._read(positions.tolist())
+        counts = np.array([len(features) for features, _ in regions], np.int64)
+        mask = np.arange(counts.max(initial=0)) < counts[:, None]
+        halves = bool(regions) and all(features.dtype == np.float16 for features, _ in regions)
+        features = np.zeros((*mask.shape, self.feature_dim), np.float16 if halves else np.float32)
+        boxes = np.zeros((*mask.shape, 4), np.float32) if self.has_boxes else None
+        for row, (image_features, image_boxes) in enumerate(regions):
+            features[row, : len(image_features)] = image_features
+            if boxes is not None:
+                boxes[row, : len(image_features)] = image_boxes
+        return RegionArrays(features, boxes, mask)
 
     def images(self, chosen: Sequence[int] | None = None) -> Iterator[Image]:
         """Yield every image, or those at the chosen positions, without padding; raise DataError for a faulty one."""
         chosen = range(len(self)) if chosen is None else chosen
         for first in range(0, len(chosen), _BATCH):
             positions = chosen[first : first + _BATCH]
-            arrays = self.read(positions)
-            for row, (position, mask) in enumerate(zip(positions, arrays.mask, strict=True)):
-                boxes = None if arrays.boxes is None else arrays.boxes[row][mask]
-                yield self.ids[position], arrays.features[row][mask], boxes
+            for position, regions in zip(positions, self._read(positions), strict=True):
+                yield self.ids[position], *regions
+
+    def _read(self, positions: Sequence[int]) -> list[Regions]:
+        if self.threads == 1 or len(positions) < 2:
+            return [self.read_valid(position) for position in positions]
+        with ThreadPoolExecutor(self.threads) as pool:
+            return list(pool.map(self.read_valid, positions))
+
+    def read_valid(self, position: int) -> Regions:
+        """Return the features, float16 or float32, and boxes of an image; raise DataError where they are not valid."""
+        where = f"{self.path}: image '{self.ids[position]}'"
+        try:
+            features, boxes = self.load(position)
+        except DataError:
+            raise
+        except Exception as error:  # readers of damaged files raise exceptions of any type
+            raise DataError(f"{where} cannot be read ({first_line(error)}); {self.remedy}") from error
+        try:
+            features, boxes = check_regions(features, boxes)
+        except ValueError as fault:
+            raise DataError(f"{where} has {fault}; {self.remedy}") from None
+        fault = None
+        if self.feature_dim and features.shape[1] != self.feature_dim:
+            fault = f"features of width {features.shape[1]}, but the first image {self.feature_dim}"
+        elif self.feature_dim and (boxes is not None) != self.has_boxes:
+            fault = f"{'no ' if boxes is None else ''}boxes, unlike the first image"
+        if fault is not None:
+            raise DataError(f"{where} has {fault}; a store holds features of one extractor")
+        return features, boxes
 
 
-def pack(images: Sequence[tuple[np.ndarray, np.ndarray | None]], feature_dim: int, with_boxes: bool) -> RegionArrays:
-    """One batch of images' features (n, D) and boxes (n, 4), padded with zeros."""
-    counts = np.array([len(features) for features, _ in images], np.int64)
-    mask = np.arange(counts.max(initial=0)) < counts[:, None]
-    halves = bool(images) and all(features.dtype == np.float16 for features, _ in images)
-    packed = np.empty((*mask.shape, feature_dim), np.float16 if halves else np.float32)
-    boxes = np.zeros((*mask.shape, 4), np.float32) if with_boxes else None
-    for row, (features, image_boxes) in enumerate(images):
-        packed[row, : len(features)] = features
-        packed[row, len(features) :] = 0
-        if boxes is not None and image_boxes is not None:
-            boxes[row, : len(image_boxes)] = image_boxes.clip(0, 1)
-    return RegionArrays(packed, boxes, mask)
+def check_regions(features: np.ndarray, boxes: np.ndarray | None, dtype: np.dtype | None = None) -> Regions:
+    """Return the features (n, D) of an image in a dtype, and its boxes (n, 4) in float32, clipped to 0..1.
 
-
-def validate_regions(features: np.ndarray, boxes: np.ndarray | None) -> str | None:
-    """Return what is wrong with the regions of one image (shapes, NaN, invalid boxes), or None."""
-    shape_fault = validate_shapes(features, boxes)
-    return shape_fault or validate_values(features, boxes, largest_feature(np.dtype(np.float32)))
-
-
-def largest_feature(dtype: np.dtype) -> float:
-    """Return the largest feature that a store of a dtype may hold."""
-    return min(float(np.finfo(dtype).max), _LARGEST)
-
-
-def find_unstorable(features: np.ndarray) -> str | None:
-    """Return why the features (n, D) of an extractor cannot be stored in float16, or None."""
-    return validate_values(as_floats(features), None, largest_feature(np.dtype(np.float16)))
-
-
-def validate_shapes(features: np.ndarray, boxes: np.ndarray | None) -> str | None:
-    """Return what is wrong with types and shapes of one image's features (n, D) and boxes (n, 4), or None."""
-    for values in (features, boxes):
-        if values is not None and values.dtype.kind not in _REAL:
-            return _type_fault(values)
+    dtype: float16 or float32; by default float16 stays, and all else becomes float32. Raise ValueError with what is
+    wrong with types, shapes or values, as the end of a sentence about the image.
+    """
+    features = np.asarray(features)
+    require_real(features)
     if features.ndim != 2 or 0 in features.shape:
-        return f"features of shape {features.shape}, where (regions, width) with at least one region is needed"
-    if boxes is not None and boxes.shape != (len(features), 4):
-        return f"boxes of shape {boxes.shape} for {len(features)} regions"
-    return None
-
-
-def validate_values(features: np.ndarray, boxes: np.ndarray | None, limit: float) -> str | None:
-    """Return what is wrong with features (..., D), over `limit`, or boxes (R, 4), outside 0..1, or None."""
+        raise ValueError(
+            f"features of shape {features.shape}, where (regions, width) with at least one region is needed"
+        )
+    dtype = dtype or np.dtype(np.float16 if features.dtype == np.float16 else np.float32)
     if features.dtype == np.float16:
         bits = features.reshape(-1).view(np.uint16)  # np.isfinite takes five times as long
         blocks = (bits[start : start + _BLOCK] for start in range(0, bits.size, _BLOCK))
         if any(((block & 0x7FFF) >= _HALF_INFINITY).any() for block in blocks):
-            return "features that are NaN or infinite"
-    elif features.size:
-        worst = np.maximum(-features.min(), features.max())  # NaN wins every minimum and maximum
+            raise ValueError("features that are NaN or infinite")
+    else:
+        worst = np.maximum(-float(features.min()), float(features.max()))  # NaN wins every minimum and maximum
+        limit = min(float(np.finfo(dtype).max), _LARGEST)
         if not np.isfinite(worst):
-            return "features that are NaN or infinite"
+            raise ValueError("features that are NaN or infinite")
         if worst > limit:
-            return f"features as large as {worst:g}, where the limit is {limit:g}"
-    if boxes is not None:
-        inside = ((boxes >= -_BOX_TOLERANCE) & (boxes <= 1 + _BOX_TOLERANCE)).all(1)
-        if not inside.all():
-            return f"the box {boxes[~inside][0].tolist()}, which leaves 0..1"
-        cut = boxes.clip(0, 1)
-        filled = (cut[:, 2:] > cut[:, :2]).all(1)
-        if not filled.all():
-            return f"the box {boxes[~filled][0].tolist()}, which is empty (x1 < x2 and y1 < y2 are needed)"
-    return None
-
-
-def as_floats(values: np.ndarray) -> np.ndarray:
-    """Return numbers as float32; overflow becomes infinite, which `validate_values` reports.
-
-    Raise TypeError for values that are no real numbers: complex numbers, text, dates, objects.
-    """
-    values = np.asarray(values)
-    require_real(values)
-    with np.errstate(over="ignore", invalid="ignore"):
-        return values.astype(np.float32)
+            raise ValueError(f"features as large as {worst:g}, where the limit is {limit:g}")
+    features = features.astype(dtype, copy=False)
+    if boxes is None:
+        return features, None
+    require_real(np.asarray(boxes))
+    boxes = np.asarray(boxes, np.float32)
+    if boxes.shape != (len(features), 4):
+        raise ValueError(f"boxes of shape {boxes.shape} for {len(features)} regions")
+    inside = ((boxes >= -_BOX_TOLERANCE) & (boxes <= 1 + _BOX_TOLERANCE)).all(1)
+    if not inside.all():
+        raise ValueError(f"the box {boxes[~inside][0].tolist()}, which leaves 0..1")
+    cut = boxes.clip(0, 1)
+    filled = (cut[:, 2:] > cut[:, :2]).all(1)
+    if not filled.all():
+        raise ValueError(f"the box {boxes[~filled][0].tolist()}, which is empty (x1 < x2 and y1 < y2 are needed)")
+    return features, cut
 
 
 def require_real(values: np.ndarray) -> None:
-    """Raise TypeError for values that are no real numbers."""
-    if values.dtype.kind not in _REAL:
-        raise TypeError(_type_fault(values))
-
-
-def _type_fault(values: np.ndarray) -> str:
-    return f"values of type {values.dtype}, where real numbers are needed"
+    """Raise ValueError for values that are no real numbers: complex numbers, text, dates, objects."""
+    if values.dtype.kind not in "fiub":
+        raise ValueError(f"values of type {values.dtype}, where real numbers are needed")
 
 
 def grid_boxes(height: int, width: int) -> np.ndarray:
@@ -281,7 +286,7 @@ def grid_boxes(height: int, width: int) -> np.ndarray:
     return np.stack(corners, axis=1).astype(np.float32)
 
 
-RegionReader = Callable[[np.ndarray], "Regions"]
+RegionReader = Callable[[np.ndarray], "regions.Regions"]
 """A function from positions in a split `(B,)` to the Regions of their images."""
 
 _COCO = re.compile(r"(?:COCO_[a-z]+\d{4}_)?(\d{12})")
@@ -303,7 +308,6 @@ class ImageIndex:
 
     def __init__(self, stores: Sequence[FeatureStore]) -> None:
         self._stores = stores
-        self._numbers: dict[str, list[tuple[int, int]]] | None = None
 
     def find(self, image: str, file: str = "") -> tuple[int, int] | None:
         """Return the number of the store of an image and its position there, None where no store has it.
@@ -315,16 +319,15 @@ class ImageIndex:
                 return self._only(image, entries)
         return self._only(image, self._coco.get(image, []))
 
-    @property
+    @cached_property
     def _coco(self) -> dict[str, list[tuple[int, int]]]:
         """Stores and positions of images by COCO's number."""
-        if self._numbers is None:
-            self._numbers = {}
-            for number, store in enumerate(self._stores):
-                for position, name in enumerate(store.ids):
-                    if (digits := coco_number(name)) is not None:
-                        self._numbers.setdefault(digits, []).append((number, position))
-        return self._numbers
+        numbers = defaultdict[str, list[tuple[int, int]]](list)
+        for number, store in enumerate(self._stores):
+            for position, name in enumerate(store.ids):
+                if (digits := coco_number(name)) is not None:
+                    numbers[digits].append((number, position))
+        return numbers
 
     def _only(self, image: str, entries: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
         if len(entries) > 1:
@@ -375,12 +378,12 @@ class ConcatFeatureStore:
             )
         slots = np.array(entries, np.int64).reshape(-1, 2)
 
-        def read(positions: np.ndarray) -> Regions:
+        def read(positions: np.ndarray) -> regions.Regions:
             if len(self.stores) == 1:
-                return read_regions(self.stores[0], slots[positions, 1])
+                return _read_regions(self.stores[0], slots[positions, 1])
             unique, row = np.unique(slots[positions], axis=0, return_inverse=True)
             parts = [
-                read_regions(store, unique[unique[:, 0] == number, 1])
+                _read_regions(store, unique[unique[:, 0] == number, 1])
                 for number, store in enumerate(self.stores)
                 if (unique[:, 0] == number).any()
             ]
@@ -393,8 +396,7 @@ class ConcatFeatureStore:
         return read
 
 
-def read_regions(store: FeatureStore, positions: np.ndarray) -> Regions:
-    """Return the Regions of the images at these positions of a store."""
+def _read_regions(store: FeatureStore, positions: np.ndarray) -> regions.Regions:
     from legenda.regions import Regions
 
     packed = store.read(positions)

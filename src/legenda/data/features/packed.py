@@ -17,7 +17,7 @@ import math
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -29,13 +29,9 @@ from legenda.data.features.base import (
     UNNAMED,
     FeatureStore,
     Image,
-    RegionArrays,
-    as_floats,
+    Regions,
+    check_regions,
     extractor_name,
-    largest_feature,
-    pack,
-    validate_shapes,
-    validate_values,
 )
 from legenda.errors import DataError
 from legenda.io import atomic_write, get_field, read_json, read_text, verified
@@ -57,6 +53,8 @@ class PackedFeatureStore(FeatureStore):
 
     Raises DataError, naming the file, when it is missing, truncated or not a feature store.
     """
+
+    remedy = _AGAIN
 
     def __init__(self, path: str | Path) -> None:
         path = Path(path)
@@ -91,40 +89,17 @@ class PackedFeatureStore(FeatureStore):
             raise DataError(f"'{name}' of {self.path} has the shape {entry['shape']}, unlike its {len(self)} images")
         return data[slice(*entry["data_offsets"])].view(_DTYPES[entry["dtype"]]).reshape(shape)
 
-    def _rows(self, position: int) -> tuple[np.ndarray, np.ndarray | None]:
+    def load(self, position: int) -> Regions:
         """Return the features and boxes of one image as they are stored."""
         start, stop = self._offsets[position : position + 2].tolist()
         boxes = self._arrays["boxes"][start:stop] if self.has_boxes else None
         return self._arrays["features"][start:stop], boxes
 
-    def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> RegionArrays:
-        """Read images by id or by position, in the given order, with repeats.
-
-        Raises DataError, naming the image, for an unknown id, a feature that is NaN or infinite, or an invalid box.
-        """
-        positions = self.positions(images)
-        starts = self._offsets[positions]
-        counts = self._offsets[positions + 1] - starts
-        mask = np.arange(counts.max(initial=0)) < counts[:, None]  # (B, N)
-        features = np.empty((*mask.shape, self.feature_dim), self._arrays["features"].dtype)
-        boxes = np.zeros((*mask.shape, 4), np.float32) if self.has_boxes else None
-        for row, (start, count) in enumerate(zip(starts.tolist(), counts.tolist(), strict=True)):
-            features[row, :count] = self._arrays["features"][start : start + count]
-            features[row, count:] = 0
-            if boxes is not None:
-                boxes[row, :count] = self._arrays["boxes"][start : start + count]
-        limit = largest_feature(features.dtype)
-        if validate_values(features, None if boxes is None else boxes[mask], limit) is not None:
-            for position in positions.tolist():
-                if fault := validate_values(*self._rows(position), limit):
-                    raise DataError(f"{self.path}: image '{self.ids[position]}' has {fault}; {_AGAIN}")
-        return RegionArrays(features, None if boxes is None else boxes.clip(0, 1, out=boxes), mask)
-
     def verify(self, position: int) -> None:
         """Raise DataError where an image differs from its checksum."""
         if "checksums" in self._arrays:
             (expected,) = self._arrays["checksums"][position : position + 1].tolist()
-            if image_checksum(self.ids[position], *self._rows(position)) != expected:
+            if image_checksum(self.ids[position], *self.load(position)) != expected:
                 raise DataError(f"{self.path}: image '{self.ids[position]}' differs from its checksum; {_AGAIN}")
 
 
@@ -177,18 +152,12 @@ class ShardedStore(FeatureStore):
         self._starts = np.array(starts)
         super().__init__(path, ids, first.extractor)
 
-    def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> RegionArrays:
-        """Return images by id or position, in the given order; raise DataError naming what cannot be read."""
-        positions = self.positions(images)
-        shards = np.searchsorted(self._starts, positions, side="right") - 1
-        regions: dict[int, tuple[np.ndarray, np.ndarray | None]] = {}
-        for shard in np.unique(shards).tolist():
-            rows = np.flatnonzero(shards == shard)
-            arrays = self._open(self._files[shard]).read(positions[rows] - self._starts[shard])
-            for index, row in enumerate(rows.tolist()):
-                real = arrays.mask[index]
-                regions[row] = arrays.features[index][real], None if arrays.boxes is None else arrays.boxes[index][real]
-        return pack([regions[row] for row in range(len(positions))], self.feature_dim, self.has_boxes)
+    def read_valid(self, position: int) -> Regions:
+        """Return the features and boxes of an image, read from its shard, which errors name."""
+        shard = int(np.searchsorted(self._starts, position, side="right")) - 1
+        return self._open(self._files[shard]).read_valid(int(position - self._starts[shard]))
+
+    load = read_valid
 
 
 def write_store(
@@ -252,11 +221,9 @@ def checked_images(images: Iterable[Image], stored: np.dtype, out: Path, extract
     for image, raw_features, raw_boxes in images:
         where = f"{out} is not written: image '{image}' of extractor {extractor_name(extractor)} has"
         try:
-            features, boxes = as_floats(raw_features), None if raw_boxes is None else as_floats(raw_boxes)
-        except TypeError as error:
-            raise DataError(f"{where} {error}") from error
-        if fault := validate_shapes(features, boxes) or validate_values(features, boxes, largest_feature(stored)):
-            raise DataError(f"{where} {fault}; correct the extractor or leave the image out")
+            features, boxes = check_regions(raw_features, raw_boxes, stored)
+        except ValueError as fault:
+            raise DataError(f"{where} {fault}; correct the extractor or leave the image out") from None
         if not ids:
             width, with_boxes = features.shape[1], boxes is not None
         if image in ids:
@@ -267,7 +234,7 @@ def checked_images(images: Iterable[Image], stored: np.dtype, out: Path, extract
             have = "no boxes" if boxes is None else "boxes"
             raise DataError(f"{where} {have}, unlike those before; give boxes for all or none")
         ids.add(image)
-        yield image, features.astype(stored), None if boxes is None else boxes.clip(0, 1)
+        yield image, features, boxes
     if not ids:
         raise DataError(f"{out} is not written: there is no image to store; name at least one")
 

@@ -7,9 +7,7 @@ import io
 import math
 import os
 import re
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -21,27 +19,20 @@ from legenda.data.features.base import (
     UNNAMED,
     ConcatFeatureStore,
     FeatureStore,
-    RegionArrays,
-    as_floats,
+    Regions,
     extractor_name,
     grid_boxes,
     is_same_extractor,
-    pack,
     require_real,
-    validate_regions,
 )
 from legenda.data.features.packed import MANIFEST, PackedFeatureStore, ShardedStore
-from legenda.errors import DataError, first_line, import_extra
+from legenda.errors import DataError, import_extra
 from legenda.io import get_field, read_json, verified
 from legenda.registry import Registry
-
-Regions = tuple[np.ndarray, np.ndarray | None]
-"""Features (n, D) and boxes (n, 4) in 0..1, or None."""
 
 STORES: Registry[Callable[[Path, Path | None], FeatureStore]] = Registry("feature store", {})
 """Functions of users that open a feature store, by the suffix of its path; see `open_features` for their arguments."""
 
-_AGAIN = "repair it or create the file again"
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 
 
@@ -101,14 +92,11 @@ def _starts_with(file_path: Path, magic: bytes) -> bool:
         return False
 
 
-class PerImageStore(FeatureStore):
-    """A store with one entry per image, which is read and validated on access.
+class ReleasedStore(FeatureStore):
+    """A store of released features, with boxes in pixels or without any.
 
     sizes_file: annotations with the sizes of the images, for boxes in pixels in files that do not hold the sizes.
     """
-
-    threads: ClassVar[int] = 1
-    """How many images of a batch are read at once, where reading does not hold the interpreter."""
 
     def __init__(
         self, path: Path, ids: Iterable[str], *, wanted: str, extractor: str = UNNAMED, sizes_file: Path | None = None
@@ -117,12 +105,8 @@ class PerImageStore(FeatureStore):
         self._sizes_file = sizes_file
         if not self.ids:
             raise DataError(f"{path} holds no features of any image; {wanted}")
-        features, boxes = self._read_valid(self.ids[0])
+        features, boxes = self.read_valid(0)
         self.feature_dim, self.has_boxes = features.shape[1], boxes is not None
-
-    @abstractmethod
-    def _load(self, image: str) -> Regions:
-        """Return features (n, D) and boxes (n, 4) in 0..1 or None, not validated; raise any exception if damaged."""
 
     @cached_property
     def sizes(self) -> Mapping[str, tuple[float, float]]:
@@ -132,39 +116,6 @@ class PerImageStore(FeatureStore):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.path, self._sizes_file)
 
-    def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> RegionArrays:
-        """Return images by id or position, in the given order; raise DataError naming one that is damaged."""
-        names = [self.ids[position] for position in self.positions(images)]
-        if self.threads > 1 and len(names) > 1:
-            with ThreadPoolExecutor(self.threads) as pool:
-                return pack(list(pool.map(self._read_matching, names)), self.feature_dim, self.has_boxes)
-        return pack([self._read_matching(name) for name in names], self.feature_dim, self.has_boxes)
-
-    def _read_matching(self, image: str) -> Regions:
-        features, boxes = self._read_valid(image)
-        fault = None
-        if features.shape[1] != self.feature_dim:
-            fault = f"features of width {features.shape[1]}, but the first image {self.feature_dim}"
-        elif (boxes is not None) != self.has_boxes:
-            fault = f"{'no ' if boxes is None else ''}boxes, unlike the first image"
-        if fault is not None:
-            raise DataError(f"{self.path}: image '{image}' has {fault}; a store holds features of one extractor")
-        return features, boxes
-
-    def _read_valid(self, image: str) -> Regions:
-        try:
-            loaded, loaded_boxes = self._load(image)
-            features = loaded if loaded.dtype == np.float16 else as_floats(loaded)
-            boxes = None if loaded_boxes is None else as_floats(loaded_boxes)
-        except DataError:
-            raise
-        except Exception as error:  # readers of damaged files raise exceptions of any type
-            raise DataError(f"{self.path}: image '{image}' cannot be read ({first_line(error)}); {_AGAIN}") from error
-        fault = validate_regions(features, boxes)
-        if fault is not None:
-            raise DataError(f"{self.path}: image '{image}' has {fault}; {_AGAIN}")
-        return features, boxes
-
 
 def scale_boxes(boxes: np.ndarray, width: float, height: float) -> np.ndarray:
     """Boxes (n, 4) in pixels as x1 y1 x2 y2 in 0..1; up to one pixel outside, as rounding leaves it, is cut."""
@@ -172,7 +123,7 @@ def scale_boxes(boxes: np.ndarray, width: float, height: float) -> np.ndarray:
         raise ValueError(f"an image of {width:g} x {height:g} pixels has no boxes")
     size = np.array([width, height, width, height], np.float64)
     require_real(boxes)
-    with np.errstate(invalid="ignore", over="ignore"):  # `validate_regions` names what is NaN or infinite
+    with np.errstate(invalid="ignore", over="ignore"):  # `check_regions` names what is NaN or infinite
         pixels = np.asarray(boxes, np.float64)
         near = (pixels >= -1) & (pixels <= size + 1)
         return np.where(near, pixels.clip(0, size), pixels) / size
@@ -205,7 +156,7 @@ _SAMPLE = 8
 """Images whose shapes are compared to distinguish a grid of 49 cells from 49 regions."""
 
 
-class Hdf5Store(PerImageStore):
+class Hdf5Store(ReleasedStore):
     """An HDF5 file with data sets named after images, as the grid and region files of M2, RSTNet, DLCT and MD-SAN.
 
     <id>_grids      (H, W, D), or (H * W, D) of a square grid     features of a grid, in row-major order
@@ -239,7 +190,9 @@ class Hdf5Store(PerImageStore):
             raise DataError(f"{file_path} has an 'extractor' that is not text; give it the name of the extractor")
         super().__init__(path, ids[kind], extractor=extractor, sizes_file=sizes_file, wanted=wanted)
 
-    def _load(self, image: str) -> Regions:
+    def load(self, position: int) -> Regions:
+        """Return the features of regions or of a grid, and their boxes."""
+        image = self.ids[position]
         features = self._array(image, self._kind)
         if features.ndim == 3 and features.shape[0] == 1 and self._kind == "features":
             features = features[0]
@@ -305,7 +258,7 @@ _COLUMNS = 6
 _TSV = "name a file with the columns image_id, image_w, image_h, num_boxes, boxes, features"
 
 
-class TsvStore(PerImageStore):
+class TsvStore(ReleasedStore):
     """A tab-separated file of Bottom-Up attention: image_id, image_w, image_h, num_boxes, boxes, features in a line.
 
     Boxes (x1 y1 x2 y2 in pixels) and features are float32 in base64. Its lines are located when it is opened;
@@ -316,8 +269,9 @@ class TsvStore(PerImageStore):
         self._lines = verified(lambda: _find_lines(path), path, _TSV)
         super().__init__(path, [image for image, _, _ in self._lines], sizes_file=sizes_file, wanted=_TSV)
 
-    def _load(self, image: str) -> Regions:
-        _, start, length = self._lines[self.index(image)]
+    def load(self, position: int) -> Regions:
+        """Return the features and boxes of a line."""
+        _, start, length = self._lines[position]
         with self.path.open("rb") as file:
             file.seek(start)
             line = file.read(length)
@@ -356,7 +310,7 @@ _WIDTH = 2048
 _IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 
 
-class FolderStore(PerImageStore):
+class FolderStore(ReleasedStore):
     """A folder with one file per image, of AoANet (cocobu_att, cocobu_box), X-LAN, MCAN and `legenda convert`.
 
     <id>.npy                                       features (n, D) or of a grid (H, W, D)
@@ -380,7 +334,9 @@ class FolderStore(PerImageStore):
         extractor = get_field(note, "extractor", str, str(path / NOTE), "give it the name of the extractor as text")
         super().__init__(path, self._names, extractor=extractor, sizes_file=sizes_file, wanted=wanted)
 
-    def _load(self, image: str) -> Regions:
+    def load(self, position: int) -> Regions:
+        """Return the features and boxes of a file."""
+        image = self.ids[position]
         with (self.path / self._names[image]).open("rb") as file:
             if self._names[image].endswith(".pth"):
                 return _read_grid(file)
@@ -462,7 +418,7 @@ _ENVIRONMENTS: WeakValueDictionary[tuple[int, int], Any] = WeakValueDictionary()
 """Open data bases by device and inode: liblmdb opens a file once in a process, and a forked one reads on in it."""
 
 
-class LmdbStore(PerImageStore):
+class LmdbStore(ReleasedStore):
     """An LMDB data base of AoANet and its kin, a folder with data.mdb or a single file.
 
     The key is the image, the value the content of its .npz or .npy file; keys that begin with "__" are no images.
@@ -483,7 +439,9 @@ class LmdbStore(PerImageStore):
                 raise DataError(f"{path} holds {other.decode()} and {key.decode()} for one image; {_LMDB}")
         super().__init__(path, self._keys, sizes_file=sizes_file, wanted=_LMDB)
 
-    def _load(self, image: str) -> Regions:
+    def load(self, position: int) -> Regions:
+        """Return the features and boxes of a value."""
+        image = self.ids[position]
         with self._base.begin() as transaction:
             content = transaction.get(self._keys[image])
         return _read_arrays(io.BytesIO(content), image, self.sizes)
@@ -506,7 +464,7 @@ _DETECTIONS = "name an .npz with filenames, boxes, classes, scores and count, on
 _KEYS = ("filenames", "boxes", "classes", "scores", "count")
 
 
-class DetectionStore(PerImageStore):
+class DetectionStore(ReleasedStore):
     """Detections of many images in one .npz: boxes as regions, with class and score in place of features.
 
     The file holds filenames `(P,)`, boxes `(P, N, 4)` as x1 y1 x2 y2 in 0..1, classes `(P, N)`, scores `(P, N)` and
@@ -536,8 +494,8 @@ class DetectionStore(PerImageStore):
         ids = (PurePosixPath(name).stem for name in names.tolist())
         super().__init__(path, ids, extractor="detections", sizes_file=sizes_file, wanted=_DETECTIONS)
 
-    def _load(self, image: str) -> Regions:
-        row = self.index(image)
-        real = slice(self._count[row])
+    def load(self, position: int) -> Regions:
+        """Return the classes and scores of a row as features, and its boxes."""
+        row, real = position, slice(self._count[position])
         is_class = self._classes[row, real, None] == np.arange(self._num_classes)
         return np.column_stack([is_class, self._scores[row, real]]).astype(np.float32), self._boxes[row, real]
