@@ -36,7 +36,7 @@ _DIGEST = 16
 
 @dataclass(frozen=True)
 class ConversionReport:
-    """What was written, as read back from the store.
+    """What was written, which was read back and compared.
 
     checksum: over ids, features and boxes, the same for every kind of store that holds them in that precision.
     """
@@ -79,32 +79,26 @@ def convert(
     check_output(out, [store.path for store in stores])
     digest = _Digest(dtype)
     chosen = _find(ids, stores)
-    total = sum(map(len, stores if chosen is None else chosen))
+    total = sum(map(len, chosen))
 
     def images() -> Iterator[Image]:
-        for done, (image, features, boxes) in enumerate(_each(stores, out, chosen), start=1):
-            digest.add(image, features, boxes)
-            yield image, features, boxes
+        for done, image in enumerate(_each(stores, chosen, out), start=1):
+            digest.add(*image)
+            yield image
             if progress is not None:
                 progress(done, total)
 
     def read_back(partial: Path) -> None:
         """Compare what was written with what was read, before it gets its name."""
-        nonlocal report
-        written, read = open_features(partial), _Digest(dtype)
-        for image, features, boxes in _each([written], out):
-            read.add(image, features, boxes)
+        read = _Digest(dtype)
+        for image in open_features(partial).images():
+            read.add(*image)
         if read.hexdigest != digest.hexdigest:
             raise DataError(f"{out} is not what was to be written to it; check the disk and convert again")
-        report = ConversionReport(
-            len(written), read.regions, written.feature_dim, written.has_boxes, name, read.hexdigest,
-            time.monotonic() - start,
-        )  # fmt: skip
 
-    report: ConversionReport | None = None
     _writer(out)(out, images(), extractor=name, dtype=dtype, verify=read_back)
-    assert report is not None
-    return report
+    first, seconds = stores[0], time.monotonic() - start
+    return ConversionReport(total, digest.regions, first.feature_dim, first.has_boxes, name, digest.hexdigest, seconds)
 
 
 class _Digest:
@@ -143,10 +137,10 @@ def _common_extractor(stores: Sequence[FeatureStore], given: str | None) -> str:
     return first.extractor if given is None or given == name else given
 
 
-def _find(ids: Path | None, stores: Sequence[FeatureStore]) -> list[list[int]] | None:
-    """Return the positions in each store of the listed images, in the order of the list; None without a list."""
+def _find(ids: Path | None, stores: Sequence[FeatureStore]) -> list[Sequence[int]]:
+    """Return the positions in each store of the listed images, in the order of the list; of all without a list."""
     if ids is None:
-        return None
+        return [range(len(store)) for store in stores]
     index, chosen, missing = ImageIndex(stores), [list[int]() for _ in stores], list[str]()
     for image, file in dict.fromkeys(read_image_list(ids)):
         entry = index.find(image, file)
@@ -158,17 +152,14 @@ def _find(ids: Path | None, stores: Sequence[FeatureStore]) -> list[list[int]] |
         raise DataError(
             f"{ids} lists {len(missing)} images that no store holds, such as {missing[0]}; extract them first"
         )
-    return chosen
+    return [*chosen]
 
 
-def _each(stores: Sequence[FeatureStore], out: Path, chosen: Sequence[list[int]] | None = None) -> Iterator[Image]:
-    """Yield the images of every store, without padding; raise DataError for an image of two stores.
-
-    chosen: positions in each store; None for all.
-    """
+def _each(stores: Sequence[FeatureStore], chosen: Sequence[Sequence[int]], out: Path) -> Iterator[Image]:
+    """Yield the images at the chosen positions of every store; raise DataError for an image of two stores."""
     paths: dict[str, Path] = {}
-    for number, store in enumerate(stores):
-        for image, features, boxes in store.images(None if chosen is None else chosen[number]):
+    for store, positions in zip(stores, chosen, strict=True):
+        for image, features, boxes in store.images(positions):
             if paths.setdefault(image, store.path) != store.path:
                 raise DataError(f"{out} is not written: image '{image}' is in {paths[image]} and in {store.path}")
             yield image, features, boxes
@@ -305,31 +296,28 @@ def _read(
 ) -> tuple[dict[str, Any], list[str]]:
     """Read images one by one; return what their regions have in common, and the messages of broken entries."""
     counts, lows, highs, sums, areas, problems = [], [], [], [], [], []
-    dtypes, widths = set(), set()
+    dtypes: set[str] = set()
     for done, position in enumerate(positions.tolist(), start=1):
         try:
-            arrays = store.read([position])
+            features, boxes = store.read_valid(position)
             if verify and isinstance(store, PackedFeatureStore):
                 store.verify(position)
         except DataError as error:
             problems.append(str(error))
             continue
-        features = arrays.features[0]
         dtypes.add(str(features.dtype))
-        widths.add(features.shape[1])
         counts.append(len(features))
         lows.append(features.min())
         highs.append(features.max())
         sums.append(features.mean(dtype=np.float64))
-        if arrays.boxes is not None:
-            boxes = arrays.boxes[0]
+        if boxes is not None:
             areas.append(float(((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])).mean()))
         progress(done, len(positions))
     if not counts:
         return {}, problems
     facts = {
         "regions": f"{min(counts)} to {max(counts)} per image, mean {np.mean(counts):.1f}",
-        "dimensions": ", ".join(map(str, sorted(widths))),
+        "dimensions": str(store.feature_dim),
         "dtype": ", ".join(sorted(dtypes)),
         "features": f"{min(lows):.4g} to {max(highs):.4g}, mean {np.mean(sums):.4g}",
         "boxes": f"x1 y1 x2 y2 in 0..1, mean area {np.mean(areas):.3f}" if areas else "none",

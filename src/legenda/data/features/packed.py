@@ -166,7 +166,6 @@ def write_store(
     *,
     extractor: str,
     dtype: Literal["float16", "float32"] = "float16",
-    name_in_errors: Path | None = None,
     verify: Callable[[Path], None] | None = None,
     sync: bool = False,
 ) -> None:
@@ -174,8 +173,8 @@ def write_store(
 
     images: (id, features (n, D), boxes (n, 4) x1 y1 x2 y2 in 0..1 or None), with the same D for all images, and
     boxes for all or for none; boxes are clipped to 0..1 from at most 0.001 outside.
-    extractor: the name of what made the features; name_in_errors: the file that errors name in place of `path`; sync:
-    write to the disk before the file gets its name, so that a crash of the system leaves no part of it.
+    extractor: the name of what made the features. sync: write to the disk before the file gets its name, so that a
+    crash of the system leaves no part of it.
     verify: called with the complete file before it gets its name; `path` stays as it was where this raises.
     Raises DataError, naming the image, for features or boxes that are not valid.
     """
@@ -188,19 +187,18 @@ def write_store(
         tempfile.TemporaryFile(dir=path.parent) as all_features,
     ):
         ids: list[str] = []
-        offsets, checksums, width, with_boxes = [0], [], 0, False
-        for image, features, boxes in checked_images(images, stored, name_in_errors or path, extractor):
+        offsets, checksums = [0], list[int]()
+        shapes: dict[str, tuple[int, ...]] = {"offsets": (0,), "checksums": (0,)}
+        for image, features, boxes in checked_images(images, stored, path, extractor):
             ids.append(image)
-            width, with_boxes = features.shape[1], boxes is not None
             offsets.append(offsets[-1] + len(features))
             checksums.append(image_checksum(image, features, boxes))
             all_features.write(features.tobytes())
             if boxes is not None:
                 all_boxes.write(boxes.tobytes())
-        rows = offsets[-1]
-        shapes = {"offsets": (len(offsets),), "checksums": (len(ids),), "boxes": (rows, 4), "features": (rows, width)}
-        if not with_boxes:
-            del shapes["boxes"]
+                shapes["boxes"] = (offsets[-1], 4)
+            shapes["features"] = (offsets[-1], features.shape[1])
+        shapes |= {"offsets": (len(offsets),), "checksums": (len(ids),)}
         with partial.open("wb") as file:
             file.write(_header(shapes, stored, {"format": FORMAT, "extractor": extractor, "ids": json.dumps(ids)}))
             file.write(np.array(offsets + checksums, "<i8").tobytes())
@@ -217,22 +215,21 @@ def checked_images(images: Iterable[Image], stored: np.dtype, out: Path, extract
     Raise DataError, naming `out` and the image, for one that no store may hold, and where there is none.
     """
     ids: set[str] = set()
-    width, with_boxes = 0, False
+    width, with_boxes = None, False
     for image, raw_features, raw_boxes in images:
         where = f"{out} is not written: image '{image}' of extractor {extractor_name(extractor)} has"
         try:
             features, boxes = check_regions(raw_features, raw_boxes, stored)
         except ValueError as fault:
             raise DataError(f"{where} {fault}; correct the extractor or leave the image out") from None
-        if not ids:
-            width, with_boxes = features.shape[1], boxes is not None
         if image in ids:
             raise DataError(f"{where} the id of an earlier image; make the ids unique")
-        if features.shape[1] != width:
+        if width is not None and features.shape[1] != width:
             raise DataError(f"{where} features of width {features.shape[1]}, those before {width}; use one extractor")
-        if (boxes is not None) != with_boxes:
+        if width is not None and (boxes is not None) != with_boxes:
             have = "no boxes" if boxes is None else "boxes"
             raise DataError(f"{where} {have}, unlike those before; give boxes for all or none")
+        width, with_boxes = features.shape[1], boxes is not None
         ids.add(image)
         yield image, features, boxes
     if not ids:

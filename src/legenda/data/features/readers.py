@@ -176,7 +176,11 @@ class Hdf5Store(ReleasedStore):
         names: list[bytes] = []
         verified(lambda: self._file.id.links.iterate(names.append), file_path, wanted)
         ids = {
-            ending: [name.removesuffix(f"_{ending}") for name in map(_decode, names) if name.endswith(f"_{ending}")]
+            ending: [
+                name.removesuffix(f"_{ending}".encode()).decode("utf-8", "surrogateescape")
+                for name in names
+                if name.endswith(f"_{ending}".encode())
+            ]
             for ending in (*_KINDS, "boxes", "size")
         }
         if kind is None:
@@ -242,16 +246,10 @@ def dataset_name(image: str, kind: str) -> bytes:
     return f"{image}_{kind}".encode("utf-8", "surrogateescape")
 
 
-def _decode(name: bytes) -> str:
-    return name.decode("utf-8", "surrogateescape")
-
-
 def split_kind(path: Path) -> tuple[Path, str | None]:
     """Return the file and the kind in `file.hdf5:grids`; None where no kind is named."""
-    for kind in _KINDS:
-        if path.name.endswith(f":{kind}"):
-            return path.with_name(path.name.removesuffix(f":{kind}")), kind
-    return path, None
+    name, _, kind = path.name.rpartition(":")
+    return (path.with_name(name), kind) if name and kind in _KINDS else (path, None)
 
 
 _COLUMNS = 6
