@@ -20,7 +20,7 @@ from legenda.decoding import GenerationOutput
 from legenda.decoding.search import search
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.runs import CaptionerRun, load_captioner_run
-from legenda.extractors import Extractor, run_extractor, to_image
+from legenda.extractors import Extractor, to_image
 from legenda.extractors.images import ImageFile, extract_batch, is_url, read_batches
 from legenda.extractors.photo.consensus import Consensus
 from legenda.extractors.photo.things import Thing, describe_things, read_things
@@ -208,7 +208,8 @@ class Pipeline:
 
         def extract_next() -> list[ImageFile]:
             batch = next(batches, [])
-            extract_batch(batch, self._run_extractor)
+            with self._lock:
+                extract_batch(batch, self.extractor)
             return batch
 
         with closing(read_batches(names, batch_size, folder)) as batches, ThreadPoolExecutor(1) as pool:
@@ -238,7 +239,8 @@ class Pipeline:
                 else:
                     name = getattr(image, "filename", "") or f"image {number}"
                     batch.append(ImageFile(name, image=to_image(image, name)))
-            extract_batch(batch, self._run_extractor)
+            with self._lock:
+                extract_batch(batch, self.extractor)
             yield batch
 
     def _caption(
@@ -315,10 +317,6 @@ class Pipeline:
         regions = Regions.stack([Regions.from_numpy(*file.regions) for file in files if file.regions is not None])
         with eval_mode(self.model):
             return self.model.prepare(regions.to(self.model.device))
-
-    def _run_extractor(self, images: list[Image.Image], names: Sequence[str | Path]) -> list[Any]:
-        with self._lock:
-            return run_extractor(self.extractor, images, names)
 
 
 def _of_words(caption: GeneratedCaption, text: str) -> GeneratedCaption:

@@ -16,12 +16,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Literal, TypeVar
 from urllib.parse import quote
 
 import numpy as np
@@ -30,8 +29,9 @@ from PIL import Image, ImageOps
 from PIL.JpegImagePlugin import JpegImageFile
 
 from legenda.errors import ConfigError, DataError, LegendaError, first_line, import_extra
-from legenda.extractors.base import ImageRegions
-from legenda.io import verified
+from legenda.extractors.base import Extractor, ImageRegions, run_extractor
+
+T = TypeVar("T")
 
 Medium = Literal["image", "video"]
 SUFFIXES: dict[Medium, frozenset[str]] = {
@@ -153,10 +153,7 @@ def _with_standard_input(sources: Iterable[str]) -> Iterator[str]:
             yield source
             continue
         lines = filter(None, (line.strip("\r\n") for line in sys.stdin))
-        first = next(lines, None)
-        if first is None:
-            raise DataError("the standard input names no image; write one file, folder or pattern a line")
-        yield from chain([first], lines)
+        yield from _require(lines, "the standard input names no image; write one file, folder or pattern a line")
 
 
 def _list_source(source: str, medium: Medium, allow_urls: bool) -> Iterator[str]:
@@ -167,79 +164,62 @@ def _list_source(source: str, medium: Medium, allow_urls: bool) -> Iterator[str]
     if not allow_urls:
         reject_url(source)
     try:
-        if not is_url(source):
-            yield from _list_path(source, medium)
-        elif source.startswith(_WEB) or is_image_name(source.split("?")[0], medium):
+        is_image = is_url(source) and (source.startswith(_WEB) or is_image_name(source.split("?")[0], medium))
+        if is_image or Path(source).is_file():
             yield source
         else:
-            yield from _require(source, _in_store(source, medium), medium)
-    except OSError as error:
-        reason = error.strerror or error
+            fault = f"{source} holds no {medium}; name files of these types: {', '.join(sorted(SUFFIXES[medium]))}"
+            yield from _require(_in_tree(source, medium), fault)
+    except LegendaError:
+        raise
+    except Exception as error:  # fsspec's stores have no common base class of errors
+        reason = getattr(error, "strerror", None) or first_line(error)
         raise DataError(
-            f"{source} cannot be listed ({reason}); check the name and the permission to read it"
+            f"{getattr(error, 'filename', None) or source} cannot be listed ({reason}); check the name, and the "
+            "permission to read it"
         ) from error
 
 
-def _list_path(source: str, medium: Medium) -> Iterator[str]:
-    if Path(source).is_file():
-        yield source
+def _require(names: Iterator[str], message: str) -> Iterator[str]:
+    """Return the names; raise DataError where there is none."""
+    first = next(names, None)
+    if first is None:
+        raise DataError(message)
+    return chain([first], names)
+
+
+def _in_tree(source: str, medium: Medium) -> Iterator[str]:
+    """Yield the images of a pattern, below a folder, or below a folder of an object store."""
+    if is_url(source):
+        system, root = import_extra("fsspec", "ray").core.url_to_fs(source)
+        for folder, _, files in system.walk(root, on_error="raise"):  # the names of one folder are held in memory
+            yield from (system.unstrip_protocol(f"{folder}/{name}") for name in files if is_image_name(name, medium))
     elif Path(source).is_dir():
-        yield from _require(source, _in_folder(source, medium), medium)
+        yield from _in_folder(source, medium)
     elif glob.has_magic(source):
         names = glob.iglob(source, recursive=True)  # noqa: PTH207 - takes absolute patterns too
-        files = (name for name in names if is_image_name(name, medium) and Path(name).is_file())
-        yield from _require(source, files, medium)
+        yield from (name for name in names if is_image_name(name, medium) and Path(name).is_file())
     else:
         example = "*.jpg" if medium == "image" else "*.mp4"
         raise DataError(f"{source} does not exist; name files, folders of {medium}s or a pattern such as '{example}'")
-
-
-def _require(source: str, images: Iterator[str], medium: Medium) -> Iterator[str]:
-    """Return the images; raise DataError where there is none."""
-    first = next(images, None)
-    if first is None:
-        raise DataError(f"{source} holds no {medium}; name files of these types: {', '.join(sorted(SUFFIXES[medium]))}")
-    return chain([first], images)
 
 
 def _in_folder(folder: str, medium: Medium) -> Iterator[str]:
     """Yield the images below a folder; name other files in a warning, except those with a leading dot."""
     pending, skipped, others = [folder], list[str](), 0
     while pending:
-        current = pending.pop()
-        try:
-            with os.scandir(current) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        pending.append(entry.path)
-                    elif is_image_name(entry.name, medium) and entry.is_file():
-                        yield entry.path
-                    elif not entry.name.startswith("."):
-                        others += 1
-                        skipped = sorted([*skipped, entry.name])[:_NAMED]
-        except OSError as error:
-            raise DataError(
-                f"{current} cannot be listed ({error.strerror}); check the permission to read it"
-            ) from error
+        with os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
+                elif is_image_name(entry.name, medium) and entry.is_file():
+                    yield entry.path
+                elif not entry.name.startswith("."):
+                    others += 1
+                    skipped = sorted([*skipped, entry.name])[:_NAMED]
     if others:
         rest = f" and {others - len(skipped)} more" if others > len(skipped) else ""
         _LOG.warning("%s: left out %d files that are no %ss: %s%s", folder, others, medium, ", ".join(skipped), rest)
-
-
-def _in_store(url: str, medium: Medium) -> Iterator[str]:
-    """Yield the images of a folder tree in an object store; the names of one folder are held in memory."""
-    try:
-        system, root = import_extra("fsspec", "ray").core.url_to_fs(url)
-        for folder, _, files in system.walk(root, on_error="raise"):
-            for name in files:
-                if is_image_name(name, medium):
-                    yield system.unstrip_protocol(f"{folder}/{name}")
-    except ConfigError:
-        raise
-    except Exception as error:  # fsspec's stores have no common base class of errors
-        raise DataError(
-            f"{url} cannot be listed ({first_line(error)}); check the address and your credentials"
-        ) from error
 
 
 pillow_heif.register_heif_opener()
@@ -262,23 +242,18 @@ def count_pixels(file: IO[bytes], name: str, *, max_pixels: int) -> int:
     Raise ImageTooLargeError for more than `max_pixels`, DataError for files of other types than UPLOAD_FORMATS; both
     give the `name`.
     """
+
+    def count() -> int:
+        with Image.open(file, formats=UPLOAD_FORMATS) as image:
+            return image.width * image.height
+
     try:
-        with _open(file, name, UPLOAD_FORMATS) as image:
-            pixels = image.width * image.height
+        pixels = _verified(count, name)
     except ImageTooLargeError:
         pixels = max_pixels + 1
     if pixels > max_pixels:
         raise ImageTooLargeError(f"{name} has more than {max_pixels / 1e6:g} megapixels; scale it down")
     return pixels
-
-
-def image_size(path: Path) -> tuple[int, int]:
-    """Return the width and height in the header of an image file; zeros where it cannot be read."""
-    try:
-        with Image.open(path) as image:
-            return image.size
-    except Exception:  # Pillow's readers raise exceptions of any type; `read_image` names the fault
-        return 0, 0
 
 
 def read_image(source: str | Path | IO[bytes], name: str | None = None) -> Image.Image:
@@ -293,7 +268,7 @@ def read_image(source: str | Path | IO[bytes], name: str | None = None) -> Image
     name = name or str(source)
 
     def read() -> Image.Image:
-        with _open(source, name, None if isinstance(source, str | Path) else UPLOAD_FORMATS) as image:
+        with Image.open(source, formats=None if isinstance(source, str | Path) else UPLOAD_FORMATS) as image:
             if isinstance(image, JpegImageFile):
                 _check_scans(image, name)
             ImageOps.exif_transpose(image, in_place=True)  # else it would be copied
@@ -321,23 +296,22 @@ def _check_scans(image: JpegImageFile, name: str) -> None:
         raise DataError(f"{name} is a JPEG of more than {_MAX_SCANS} scans; {_HINT}")
 
 
-def _open(source: str | Path | IO[bytes], name: str, formats: tuple[str, ...] | None) -> Image.Image:
-    return _verified(lambda: Image.open(source, formats=formats), name)
-
-
-def _verified(read: Callable[[], Image.Image], name: str) -> Image.Image:
+def _verified(read: Callable[[], T], name: str) -> T:
+    """Return `read()`; raise DataError, naming the image, where it fails."""
     try:
-        return verified(read, name, _HINT)
-    except DataError as error:
-        if isinstance(error.__cause__, DataError):
-            raise error.__cause__ from None
-        if isinstance(error.__cause__, Image.UnidentifiedImageError):
-            raise DataError(f"{name} is not an image of a known type; {_HINT}") from error
-        if isinstance(error.__cause__, Image.DecompressionBombError):
-            raise ImageTooLargeError(
-                f"{name} has too many pixels to be read safely; scale it down or leave it out"
-            ) from error
+        return read()
+    except DataError:
         raise
+    except Image.UnidentifiedImageError as error:
+        raise DataError(f"{name} is not an image of a known type; {_HINT}") from error
+    except Image.DecompressionBombError as error:
+        raise ImageTooLargeError(
+            f"{name} has too many pixels to be read safely; scale it down or leave it out"
+        ) from error
+    except FileNotFoundError as error:
+        raise DataError(f"{name} does not exist; {_HINT}") from error
+    except Exception as error:  # Pillow's readers raise exceptions of any type
+        raise DataError(f"{name} cannot be read ({first_line(error)}); {_HINT}") from error
 
 
 def to_image(image: str | Path | Image.Image | np.ndarray, name: str = "the image") -> Image.Image:
@@ -348,7 +322,7 @@ def to_image(image: str | Path | Image.Image | np.ndarray, name: str = "the imag
     if isinstance(image, str | Path):
         return read_image(image)
     if isinstance(image, Image.Image):
-        return verified(lambda: _to_rgb(ImageOps.exif_transpose(image)), name, _HINT)
+        return _verified(lambda: _to_rgb(ImageOps.exif_transpose(image)), name)
     if not isinstance(image, np.ndarray):
         raise DataError(f"{name} is of type {type(image).__name__}; give a path, a PIL image or a NumPy array")
     if image.dtype != np.uint8:
@@ -383,8 +357,6 @@ def _to_8_bits(image: Image.Image) -> Image.Image:
     return Image.fromarray(levels.round(out=levels).astype(np.uint8))
 
 
-RunExtractor = Callable[[list[Image.Image], Sequence[str | Path]], list[ImageRegions]]
-"""`legenda.extractors.run_extractor` of an extractor."""
 _READERS = 8
 """Threads that read images, which wait for URLs most of the time."""
 
@@ -436,32 +408,36 @@ def read_batches(names: Sequence[str], batch_size: int, folder: Path = Path()) -
             yield list(batch)
 
 
-def extract_batch(batch: Sequence[ImageFile], run: RunExtractor) -> None:
+def extract_batch(batch: Sequence[ImageFile], extractor: Extractor) -> None:
     """Extract the regions of the images that were read; where that fails, of one image at a time."""
     readable = [file for file in batch if file.image is not None]
-    if len(readable) > 1:
-        with suppress(LegendaError):
-            _extract(readable, run)
-            return
-    for file in readable:
+    groups = [readable] if readable else []
+    for group in groups:
         try:
-            _extract([file], run)
+            images = [file.image for file in group if file.image is not None]
+            regions = run_extractor(extractor, images, [file.name for file in group])
         except LegendaError as error:
-            file.fail(error)
+            if len(group) == 1:
+                group[0].fail(error)
+            else:
+                groups += [[file] for file in group]
+            continue
+        for file, found in zip(group, regions, strict=True):
+            file.regions = found
 
 
 def order_by_size(names: Sequence[str], folder: Path = Path()) -> list[int]:
     """Return the positions of images ordered by width and height, so that most batches have one size; URLs first."""
 
     def size(name: str) -> tuple[int, int]:
-        return (0, 0) if is_url(name) else image_size(folder / name)
+        if is_url(name):
+            return 0, 0
+        try:
+            with Image.open(folder / name) as image:
+                return image.size
+        except Exception:  # Pillow's readers raise exceptions of any type; `read_image` names the fault
+            return 0, 0
 
     with ThreadPoolExecutor(_READERS) as pool:
         sizes = list(pool.map(size, names))
     return sorted(range(len(names)), key=sizes.__getitem__)
-
-
-def _extract(batch: Sequence[ImageFile], run: RunExtractor) -> None:
-    images = [file.image for file in batch if file.image is not None]
-    for file, regions in zip(batch, run(images, [file.name for file in batch]), strict=True):
-        file.regions = regions

@@ -18,7 +18,7 @@ from legenda.compute import ComputeOptions, Precision, SearchOptions
 from legenda.data.features import open_features, write_store
 from legenda.data.features.base import Image, check_regions, extractor_name, is_same_extractor
 from legenda.errors import ConfigError, DataError, LegendaError
-from legenda.extractors.base import Extractor, identify, load_extractor, run_extractor
+from legenda.extractors.base import Extractor, identify, load_extractor
 from legenda.extractors.images import ImageFile, check_ids, extract_batch, image_id, is_url, read_batches
 from legenda.extractors.video import FrameSampling, extract_video
 from legenda.io import check_output, locked
@@ -96,10 +96,9 @@ class FeatureTask:
 
     def process(self, names: Sequence[str], folder: Path) -> Iterator[ImageResult]:
         """Yield the regions of each image or video, or the error."""
-        run = partial(run_extractor, self.extractor)
         if self.sampling is None:
             for batch in self.read(names, self.batch_size, folder):
-                extract_batch(batch, run)
+                extract_batch(batch, self.extractor)
                 yield from map(self._result, batch)
             return
         for file in (ImageFile(name, folder) for name in names):
