@@ -162,7 +162,7 @@ def listing_alone(folder: Path) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began, used = time.perf_counter(), time.process_time()
     names = (f"archive/of/photographs/{number * 7 % MILLION:09d}.jpg" for number in range(MILLION))
-    write_sorted(names, folder / "million.txt", folder)
+    write_sorted(names, folder / "million.txt")
     index_listing(folder / "million.txt", folder / "million.bin", 1000, allow_urls=False)
     wall, used = time.perf_counter() - began, time.process_time() - used
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**10

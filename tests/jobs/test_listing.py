@@ -21,7 +21,7 @@ def test_a_listing_holds_each_name_once_and_shards_partition_it(tmp_path_factory
     listing, index = folder / "names.txt", folder / "index.bin"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("legenda.jobs.job._SORT_SIZE", sort_size)
-        write_sorted(names, listing, folder)
+        write_sorted(names, listing)
     if not names:
         with pytest.raises(DataError, match="names no image"):
             index_listing(listing, index, size, allow_urls=True)
@@ -47,7 +47,7 @@ folder, count, size = Path(sys.argv[1]), 1_000_000, 1_000
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 names = (f"photographs/of/the/great/archive/{number * 7 % count:09d}.jpg" for number in range(count))
 listing, index = folder / "names.txt", folder / "index.bin"
-write_sorted(names, listing, folder)
+write_sorted(names, listing)
 counts = index_listing(listing, index, size, allow_urls=False)
 read = sum(len(names_of_shard(listing, index, shard)) for shard in range(counts["images"] // size))
 print(read, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)

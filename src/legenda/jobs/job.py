@@ -12,7 +12,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
@@ -38,12 +38,12 @@ def write_names(names: Iterable[str], path: Path) -> None:
     _write(map(_line, names), path)
 
 
-def write_sorted(names: Iterable[str], path: Path, scratch: Path) -> None:
-    """Write the distinct names, one a line, in the order of their bytes; `scratch` is a folder for temporary files.
+def write_sorted(names: Iterable[str], path: Path) -> None:
+    """Write the distinct names, one a line, in the order of their bytes, by temporary files in the folder of `path`.
 
     Raise DataError for a name that holds a line break.
     """
-    with TemporaryDirectory(dir=scratch, prefix=".sorting-") as folder:
+    with TemporaryDirectory(dir=path.parent, prefix=".sorting-") as folder:
         lines = map(_line, names)
         runs: list[Path] = []
         while chunk := list(islice(lines, _SORT_SIZE)):
@@ -73,10 +73,7 @@ def index_listing(path: Path, index: Path, shard_size: int, *, allow_urls: bool)
     ConfigError for a URL unless URLs are allowed.
     """
     count, offset, digest = 0, 0, hashlib.sha256()
-    try:
-        file = path.open("rb")
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}); name a file with one image a line") from error
+    file = verified(lambda: path.open("rb"), path, "name a file with one image a line")
     with file, index.open("wb") as offsets:
         for line in file:
             name = line.strip(b"\r\n")
@@ -118,7 +115,7 @@ class Job:
     base: Path
     images: int
     shards: int
-    kind: Kind = "captions"
+    kind: Kind
 
     def shard(self, number: int) -> Path:
         """Return the file with the lines of a shard."""
@@ -131,17 +128,12 @@ class Job:
 
     def lines(self, number: int) -> list[dict[str, Any]]:
         """Return the lines of a complete shard; raise DataError for a damaged one."""
-
-        def read() -> list[dict[str, Any]]:
-            with path.open(encoding="utf-8") as file:
-                lines = [json.loads(line) for line in file]
-            for line in lines:
-                if not isinstance(line["image"], str) or not isinstance(line.get("error", ""), str):
-                    raise ValueError("a line has no name of an image, or an error that is no text")
-            return lines
-
-        path = self.shard(number)
-        return verified(read, path, "delete it and call the same command again")
+        path, hint = self.shard(number), "delete it and call the same command again"
+        lines = verified(lambda: [*map(json.loads, path.read_text(encoding="utf-8").splitlines())], path, hint)
+        for line in lines:
+            get_field(line, "image", str, str(path), hint)
+            get_field({"error": "", **line}, "error", str, str(path), hint)
+        return lines
 
     def clean(self) -> None:
         """Delete temporary files of killed workers."""
@@ -170,54 +162,48 @@ def open_job(
     Raise ConfigError when the folder holds complete shards of other images, settings or shards.
     """
     folder, cwd = folder.resolve(), Path.cwd()
-    user_listing = _user_listing(sources)
+    where, hint = str(folder / MANIFEST), f"remove {folder}"
+    listings = [source for source in sources if source.startswith("@")]
+    if listings and len(sources) > 1:
+        raise ConfigError(f"{listings[0]} is a listing and must be the only source; write all names into one file")
     for source in () if allow_urls else (*sources, *(names or ())):
         reject_url(source)
     resolved = [source if source == "-" or is_url(source) else _absolute(source, cwd) for source in sources]
     expected = {"kind": kind, "sources": resolved, "shard_size": shard_size, **settings}
-    manifest: dict[str, Any] | None = None
-    if (folder / MANIFEST).exists():
-        manifest = read_json(folder / MANIFEST, f"remove {folder}")
-        get_field(manifest, "kind", str, str(folder / MANIFEST), f"remove {folder}")
+    manifest: dict[str, Any] | None = read_json(where, hint) if (folder / MANIFEST).exists() else None
     has_shards = next(folder.glob(f"{kind}-*.jsonl"), None) is not None
     if manifest is None and has_shards:
         raise ConfigError(f"{folder} holds shards without their {MANIFEST}; restore it or name another output")
-    if manifest is not None and not has_shards and manifest.get("kind") == kind:
-        manifest = None  # it has not written anything that another job could mistake for its own
     if manifest is not None:
-        _check_manifest(folder, manifest, expected)
-    listing = folder / LISTING if user_listing is None else cwd / user_listing
+        if get_field(manifest, "kind", str, where, hint) == kind and not has_shards:
+            manifest = None  # it has not written anything that another job could mistake for its own
+        else:
+            _check_manifest(folder, manifest, expected)
+    listing = cwd / listings[0][1:] if listings else folder / LISTING
     # A folder is listed once; what is read in every call must not have changed.
-    if manifest is None or user_listing is not None or names is not None or "-" in sources:
-        with _remove_if_empty(folder), ExitStack() as files:
-            index = files.enter_context(atomic_write(folder / INDEX))
-            listed = listing
-            if user_listing is None:
-                listed = files.enter_context(atomic_write(listing))
-                if names is None:
-                    write_sorted(list_images(sources, medium, allow_urls=allow_urls), listed, folder)
-                else:
-                    write_names(names, listed)
-            counts = index_listing(listed, index, shard_size, allow_urls=allow_urls)
-            if manifest is not None:
-                _check_manifest(folder, manifest, counts)
+    if manifest is None or listings or names is not None or "-" in sources:
+        try:
+            with ExitStack() as files:
+                index = files.enter_context(atomic_write(folder / INDEX))
+                listed = listing
+                if not listings:
+                    listed = files.enter_context(atomic_write(listing))
+                    if names is None:
+                        write_sorted(list_images(sources, medium, allow_urls=allow_urls), listed)
+                    else:
+                        write_names(names, listed)
+                counts = index_listing(listed, index, shard_size, allow_urls=allow_urls)
+                if manifest is not None:
+                    _check_manifest(folder, manifest, counts)
+        except LegendaError:
+            with suppress(OSError):  # where it is not empty
+                folder.rmdir()
+            raise
         if manifest is None:
             manifest = {**expected, "base": str(cwd), **counts}
             write_json(folder / MANIFEST, manifest)
-    where, hint = str(folder / MANIFEST), f"remove {folder}"
     images, base = get_field(manifest, "images", int, where, hint), get_field(manifest, "base", str, where, hint)
     return Job(folder, listing, Path(base), images, -(-images // shard_size), kind)
-
-
-@contextmanager
-def _remove_if_empty(folder: Path) -> Iterator[None]:
-    """Where the block fails, remove a folder that it has made."""
-    try:
-        yield
-    except LegendaError:
-        with suppress(OSError):
-            folder.rmdir()
-        raise
 
 
 def digest_files(paths: Sequence[Path]) -> str:
@@ -227,15 +213,6 @@ def digest_files(paths: Sequence[Path]) -> str:
         stat = path.stat() if path.exists() else None
         digest.update(f"{stat and (stat.st_size, stat.st_mtime_ns)}\n".encode())
     return digest.hexdigest()
-
-
-def _user_listing(sources: Sequence[str]) -> Path | None:
-    listings = [source for source in sources if source.startswith("@")]
-    if not listings:
-        return None
-    if len(sources) > 1:
-        raise ConfigError(f"{listings[0]} is a listing and must be the only source; write all names into one file")
-    return Path(listings[0][1:])
 
 
 def _absolute(source: str, cwd: Path) -> str:
@@ -290,7 +267,6 @@ class Task(Protocol):
 class ShardResult:
     """A complete shard: its images, how many of them failed, and whether an earlier call completed it."""
 
-    shard: int
     images: int
     failed: int
     cached: bool
@@ -329,7 +305,7 @@ def process_shard(job: Job, task: Task, shard: int, advance: Callable[[], object
 def read_result(job: Job, shard: int, *, cached: bool) -> ShardResult:
     """Return the counts of a complete shard."""
     failed = Counter("error" in line for line in job.lines(shard))
-    return ShardResult(shard, failed.total(), failed[True], cached)
+    return ShardResult(failed.total(), failed[True], cached)
 
 
 class _AttemptLog:
