@@ -6,48 +6,39 @@ import pytest
 
 from legenda.data.scenes import Scene, check_caption
 from legenda.data.scenes.language import is_odd, of_shape
-from legenda.data.scenes.scene import PARITY_SHAPES, WARM, Thing, make_scene
+from legenda.data.scenes.scene import PARITY_SHAPES, WARM, Family, Thing, make_scene
 
-WHITE = (240, 240, 240)
+
+def make(family: Family, pair: tuple[int, int], *things: Thing) -> Scene:
+    return Scene(family, family, things, pair, (240, 240, 240))
+
 
 # A red circle left of a blue square, close; a green star far below.
-NEAR = Scene(
+NEAR = make(
     "near",
-    "near",
-    (
-        Thing("star", "green", 0.5, 0.85, 0.1),
-        Thing("circle", "red", 0.3, 0.3, 0.1),
-        Thing("square", "blue", 0.42, 0.3, 0.1),
-        Thing("cross", "pink", 0.8, 0.2, 0.1),
-    ),
     (1, 2),
-    WHITE,
+    Thing("star", "green", 0.5, 0.85, 0.1),
+    Thing("circle", "red", 0.3, 0.3, 0.1),
+    Thing("square", "blue", 0.42, 0.3, 0.1),
+    Thing("cross", "pink", 0.8, 0.2, 0.1),
 )
 # A large black ring and a small pink one.
-SIZE = Scene(
+SIZE = make(
     "size",
-    "size",
-    (
-        Thing("ring", "pink", 0.2, 0.2, 0.08),
-        Thing("star", "green", 0.5, 0.85, 0.1),
-        Thing("ring", "black", 0.7, 0.7, 0.16),
-        Thing("cross", "red", 0.8, 0.2, 0.1),
-    ),
     (2, 0),
-    WHITE,
+    Thing("ring", "pink", 0.2, 0.2, 0.08),
+    Thing("star", "green", 0.5, 0.85, 0.1),
+    Thing("ring", "black", 0.7, 0.7, 0.16),
+    Thing("cross", "red", 0.8, 0.2, 0.1),
 )
 # A brown star far above a brown cross.
-BIND = Scene(
+BIND = make(
     "bind",
-    "bind",
-    (
-        Thing("star", "brown", 0.5, 0.2, 0.1),
-        Thing("cross", "brown", 0.55, 0.8, 0.1),
-        Thing("circle", "red", 0.1, 0.5, 0.1),
-        Thing("ring", "blue", 0.9, 0.5, 0.1),
-    ),
     (0, 1),
-    WHITE,
+    Thing("star", "brown", 0.5, 0.2, 0.1),
+    Thing("cross", "brown", 0.55, 0.8, 0.1),
+    Thing("circle", "red", 0.1, 0.5, 0.1),
+    Thing("ring", "blue", 0.9, 0.5, 0.1),
 )
 
 
@@ -96,17 +87,10 @@ def test_size_and_bind(scene, caption, true):
     assert (verdict.pair, verdict.axis) == (None, None)
 
 
-ABSENT = Scene(
-    "absent", "absent", (Thing("circle", "pink", 0.2, 0.2, 0.1), Thing("ring", "red", 0.7, 0.2, 0.1)), (0, 1), WHITE
-)
+ABSENT = make("absent", (0, 1), Thing("circle", "pink", 0.2, 0.2, 0.1), Thing("ring", "red", 0.7, 0.2, 0.1))
 # warm and striped is even, cool and striped is odd
-PARITY = Scene(
-    "parity",
-    "parity",
-    (Thing("square", "blue", 0.2, 0.2, 0.1, striped=True), Thing("circle", "red", 0.7, 0.2, 0.1, striped=True)),
-    (1, 0),
-    WHITE,
-)
+SQUARE = Thing("square", "blue", 0.2, 0.2, 0.1, striped=True)
+PARITY = make("parity", (1, 0), SQUARE, Thing("circle", "red", 0.7, 0.2, 0.1, striped=True))
 
 
 @pytest.mark.parametrize(

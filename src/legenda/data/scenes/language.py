@@ -4,6 +4,7 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from legenda.data.scenes.scene import (
     CHECKED,
@@ -21,53 +22,99 @@ from legenda.data.scenes.scene import (
 Kind = tuple[str, str]
 """Color and shape."""
 
-TRUTHS = ("truth", "pair", "axis", "size", "bind")
-"""The scores of data sets with the families near, size and bind."""
+TRUTHS = ("pair", "axis", "size", "bind")
+"""The scores of data sets with the families near, size and bind, besides truth."""
 KIND_TRUTHS = {"absent": ("present", "absent"), "complete": ("present",), "parity": ("parity",)}
 """The further scores of the other families."""
 
 AXIS_WORDS: dict[Axis, str] = {"horizontal": "side by side", "vertical": "one above the other"}
 
 
-@dataclass(frozen=True)
-class PairStatement:
+class PairStatement(NamedTuple):
     """Two things are next to each other and, where the caption states it, are aligned along this axis."""
 
     first: Kind
     second: Kind
     axis: Axis | None
 
+    def find_fault(self, scene: Scene) -> str:
+        """Return why the statement is false of a scene; empty when it is true."""
+        a, b = (_thing(kind, scene) for kind in (self.first, self.second))
+        if a is None or b is None:
+            return f"there is no {' '.join(self.first if a is None else self.second)}"
+        if a == b:
+            return f"the {' '.join(self.first)} is named twice"
+        if not next_to(a, b):
+            return "the two are not next to each other"
+        return "" if self.axis in (None, axis_of(a, b)) else "they stand the other way"
 
-@dataclass(frozen=True)
-class SizeStatement:
+
+class SizeStatement(NamedTuple):
     """Of the things of this shape, the one of color `larger` is larger; `smaller` may be None."""
 
     shape: str
     larger: str
     smaller: str | None
 
+    def find_fault(self, scene: Scene) -> str:
+        """Return why the statement is false of a scene; empty when it is true."""
+        others = [thing for thing in scene.things if thing.shape == self.shape]
+        if len(others) < 2:
+            return f"there are not two {self.shape} shapes to compare"
+        big = _thing((self.larger, self.shape), scene)
+        if big is None:
+            return f"there is no {self.larger} {self.shape}"
+        others = [thing for thing in others if thing != big]
+        if self.smaller is not None:
+            small = _thing((self.smaller, self.shape), scene)
+            if small is None or small == big:
+                return f"there is no other, {self.smaller} {self.shape}"
+            others = [small]
+        smallest = all(big.size > other.size for other in others)
+        return "" if smallest else f"the {self.larger} {self.shape} is the smaller one"
 
-@dataclass(frozen=True)
-class BindStatement:
+
+class BindStatement(NamedTuple):
     """The two things of this color are aligned along this axis; their shapes may be None."""
 
     color: str
     shapes: tuple[str, str] | None
     axis: Axis
 
+    def find_fault(self, scene: Scene) -> str:
+        """Return why the statement is false of a scene; empty when it is true."""
+        of_color = [thing for thing in scene.things if thing.color == self.color]
+        if len(of_color) != 2:
+            return f"there are not two {self.color} things"
+        if self.shapes is not None and {thing.shape for thing in of_color} != set(self.shapes):
+            return f"the two {self.color} things have other shapes"
+        return "" if self.axis == axis_of(*of_color) else "they stand the other way"
 
-@dataclass(frozen=True)
-class AbsentStatement:
+
+class AbsentStatement(NamedTuple):
     """The color of the thing of each of CHECKED shapes; None where no thing has that shape."""
 
     colors: tuple[str | None, ...]
 
+    def find_fault(self, scene: Scene) -> str:
+        """Return why the statement is false of a scene; empty when it is true."""
+        for shape, named, color in zip(CHECKED, self.colors, _checked_colors(scene), strict=True):
+            if named != color:
+                return f"there is {'no' if color is None else f'a {color}'} {shape}"
+        return ""
 
-@dataclass(frozen=True)
-class ParityStatement:
+
+class ParityStatement(NamedTuple):
     """Whether each thing of PARITY_SHAPES is odd: either warm or striped, but not both."""
 
     odd: tuple[bool, ...]
+
+    def find_fault(self, scene: Scene) -> str:
+        """Return why the statement is false of a scene; empty when it is true."""
+        for shape, named, odd in zip(PARITY_SHAPES, self.odd, _odd(scene), strict=True):
+            if named != odd:
+                return f"the {shape} is {'not there' if odd is None else 'odd' if odd else 'even'}"
+        return ""
 
 
 Statement = PairStatement | SizeStatement | BindStatement | AbsentStatement | ParityStatement
@@ -163,8 +210,7 @@ _AXES: dict[str, Axis] = {words: axis for axis, words in AXIS_WORDS.items()}
 
 _PAIR = re.compile(rf"{_THING} (?:next to|close to) {_THING}")
 _PAIR_AXIS = re.compile(rf"{_THING} and {_THING} {_AXIS}")
-_LARGER = re.compile(rf"the {_COLOR} {_SHAPE} is larger than the {_COLOR} (?:one|{_SHAPE})")
-_SMALLER = re.compile(rf"the {_COLOR} {_SHAPE} is smaller than the {_COLOR} (?:one|{_SHAPE})")
+_LARGER = re.compile(rf"the {_COLOR} {_SHAPE} is (larger|smaller) than the {_COLOR} (?:one|{_SHAPE})")
 _LARGER_IS = re.compile(rf"the larger {_SHAPE} is {_COLOR}")
 _IS_LARGER = re.compile(rf"the {_COLOR} {_SHAPE} is the larger one")
 _BOTH = re.compile(rf"(?:(?:the )?two|both) {_COLOR} things (?:are |stand |){_AXIS}")
@@ -182,12 +228,11 @@ def read_statement(caption: str) -> Statement | None:
     if parts := _PAIR_AXIS.fullmatch(caption):
         a, b, c, d, axis = parts.groups()
         return PairStatement((a, b), (c, d), _AXES[axis])
-    for pattern, larger_first in ((_LARGER, True), (_SMALLER, False)):
-        if parts := pattern.fullmatch(caption):
-            first, shape, second, again = parts.groups()
-            if again not in (None, shape):
-                return None
-            return SizeStatement(shape, *((first, second) if larger_first else (second, first)))
+    if parts := _LARGER.fullmatch(caption):
+        first, shape, word, second, again = parts.groups()
+        if again not in (None, shape):
+            return None
+        return SizeStatement(shape, *((first, second) if word == "larger" else (second, first)))
     if parts := _LARGER_IS.fullmatch(caption):
         return SizeStatement(parts[1], parts[2], None)
     if parts := _IS_LARGER.fullmatch(caption):
@@ -228,14 +273,14 @@ class Verdict:
 def check_caption(caption: str, scene: Scene) -> Verdict:
     """Return the verdict on one caption; every sentence outside the grammar is false."""
     statement = read_statement(caption)
-    reason = "not a sentence of the grammar" if statement is None else _find_fault(statement, scene)
+    reason = "not a sentence of the grammar" if statement is None else statement.find_fault(scene)
     true = not reason
     match scene.family:
         case "near":
-            pair = statement if isinstance(statement, PairStatement) else None
-            named = pair is not None and {pair.first, pair.second} == {scene.first.kind, scene.second.kind}
-            claimed = pair.axis if pair is not None else None
-            axis = None if claimed is None else claimed == axis_of(scene.first, scene.second)
+            if not isinstance(statement, PairStatement):
+                return Verdict(true, reason, pair=False)
+            named = {statement.first, statement.second} == {scene.first.kind, scene.second.kind}
+            axis = None if statement.axis is None else statement.axis == axis_of(scene.first, scene.second)
             return Verdict(true, reason, pair=named, axis=axis)
         case "size":
             return Verdict(true, reason, size=true and isinstance(statement, SizeStatement))
@@ -244,8 +289,8 @@ def check_caption(caption: str, scene: Scene) -> Verdict:
         case "absent" | "complete":
             colors = _checked_colors(scene)
             named = statement.colors if isinstance(statement, AbsentStatement) else ("",) * len(colors)
-            right = list(zip(colors, (a == b for a, b in zip(colors, named, strict=True)), strict=True))
-            present, absent = ([ok for color, ok in right if (color is None) == gone] for gone in (False, True))
+            pairs = list(zip(colors, named, strict=True))
+            present, absent = ([a == b for a, b in pairs if (a is None) == gone] for gone in (False, True))
             return Verdict(true, reason, present=_share(present), absent=_share(absent))
         case "parity":
             odd = _odd(scene)
@@ -263,7 +308,7 @@ def truth_scores(captions: Mapping[str, str], scenes: Mapping[str, Scene]) -> di
     scores: dict[str, float | None] = {"truth": _share([verdict.true for verdict in verdicts])}
     families = {scene.family for scene in scenes.values()}
     names = [name for family, names in KIND_TRUTHS.items() if family in families for name in names]
-    for name in (*(TRUTHS[1:] if families - KIND_TRUTHS.keys() or not families else ()), *names):
+    for name in (*(TRUTHS if families - KIND_TRUTHS.keys() or not families else ()), *names):
         scores[name] = _share([value for v in verdicts if (value := getattr(v, name)) is not None])
     return scores
 
@@ -272,75 +317,12 @@ def _share(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _find_fault(statement: Statement, scene: Scene) -> str:
-    """Why a statement is false of a scene; empty when it is true."""
-    match statement:
-        case PairStatement(first, second, axis):
-            return _find_pair_fault(first, second, axis, scene)
-        case SizeStatement(shape, larger, smaller):
-            return _find_size_fault(shape, larger, smaller, scene)
-        case BindStatement(color, shapes, axis):
-            return _find_bind_fault(color, shapes, axis, scene)
-        case AbsentStatement(colors):
-            pairs = zip(CHECKED, colors, _checked_colors(scene), strict=True)
-            wrong = [
-                f"there is {'no' if color is None else f'a {color}'} {shape}" for shape, c, color in pairs if c != color
-            ]
-            return wrong[0] if wrong else ""
-        case ParityStatement(odd):
-            pairs = zip(PARITY_SHAPES, odd, _odd(scene), strict=True)
-            return next((f"the {shape} is {_PARITIES[true]}" for shape, word, true in pairs if word != true), "")
-
-
-_PARITIES = {True: "odd", False: "even", None: "not there"}
-
-
 def _checked_colors(scene: Scene) -> tuple[str | None, ...]:
     return tuple(thing.color if thing else None for thing in (of_shape(scene, shape) for shape in CHECKED))
 
 
 def _odd(scene: Scene) -> tuple[bool | None, ...]:
     return tuple(is_odd(thing) if thing else None for thing in (of_shape(scene, shape) for shape in PARITY_SHAPES))
-
-
-def _find_pair_fault(first: Kind, second: Kind, axis: Axis | None, scene: Scene) -> str:
-    things = [_thing(kind, scene) for kind in (first, second)]
-    for kind, thing in zip((first, second), things, strict=True):
-        if thing is None:
-            return f"there is no {' '.join(kind)}"
-    a, b = things
-    assert a is not None
-    assert b is not None
-    if a == b:
-        return f"the {' '.join(first)} is named twice"
-    if not next_to(a, b):
-        return "the two are not next to each other"
-    return "" if axis in (None, axis_of(a, b)) else "they stand the other way"
-
-
-def _find_size_fault(shape: str, larger: str, smaller: str | None, scene: Scene) -> str:
-    of_shape = [thing for thing in scene.things if thing.shape == shape]
-    if len(of_shape) < 2:
-        return f"there are not two {shape} shapes to compare"
-    big = _thing((larger, shape), scene)
-    if big is None:
-        return f"there is no {larger} {shape}"
-    others = [thing for thing in of_shape if thing != big]
-    if smaller is not None:
-        small = _thing((smaller, shape), scene)
-        if small is None or small == big:
-            return f"there is no other, {smaller} {shape}"
-        others = [small]
-    return "" if all(big.size > other.size for other in others) else f"the {larger} {shape} is the smaller one"
-
-
-def _find_bind_fault(color: str, shapes: tuple[str, str] | None, axis: Axis, scene: Scene) -> str:
-    of_color = [thing for thing in scene.things if thing.color == color]
-    if len(of_color) != 2:
-        return f"there are not two {color} things"
-    if shapes is not None and {thing.shape for thing in of_color} != set(shapes):
-        return f"the two {color} things have other shapes"
-    return "" if axis == axis_of(*of_color) else "they stand the other way"
 
 
 def _thing(kind: Kind, scene: Scene) -> Thing | None:
