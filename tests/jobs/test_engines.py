@@ -24,7 +24,7 @@ import signal
 import time
 from pathlib import Path
 
-from legenda.data.scenes import extract as extract_scenes
+from legenda.data.scenes import find_things
 
 HERE = Path(__file__).parent
 
@@ -36,7 +36,7 @@ def extract(images):
     if (HERE / "deadly").exists() and any(image.width < 320 for image in images):
         (HERE / "deadly").unlink()
         os.kill(os.getpid(), signal.SIGKILL)
-    return extract_scenes(images)
+    return [find_things(image) for image in images]
 '''
 IMAGES = 12
 pytestmark = pytest.mark.usefixtures("two_threads")

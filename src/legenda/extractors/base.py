@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -20,6 +21,7 @@ from PIL import Image
 from legenda.compute import AUTO, ComputeOptions, Precision
 from legenda.data.features.base import ExtractorIdentity, check_regions
 from legenda.errors import ConfigError, DataError, LegendaError, import_extra
+from legenda.io import read_bytes, verified
 from legenda.registry import Registry, reason_of, run_source
 
 _LOG = logging.getLogger(__name__)
@@ -224,13 +226,8 @@ def absolute_name(name: str) -> str:
 
 
 def _load_file(path: Path) -> Extractor:
-    try:
-        source = path.read_bytes()
-    except OSError as error:
-        raise DataError(
-            f"{path} cannot be read ({error.strerror}); name a Python file with a function extract(images), "
-            f"or one of: {', '.join(sorted(EXTRACTORS))}"
-        ) from error
+    known = ", ".join(sorted(EXTRACTORS))
+    source = read_bytes(path, f"name a Python file with a function extract(images), or one of: {known}")
     name = f"{path.stem}-{hashlib.sha256(source).hexdigest()[:8]}"
     module = run_source(path, source, f"legenda_extractor_{name}")
     extract = getattr(module, "extract", None)
@@ -241,10 +238,10 @@ def _load_file(path: Path) -> Extractor:
 
 def load_scenes(model: str, *, compute: ComputeOptions) -> Extractor:
     """Return the extractor for images of the embedded scenes."""
-    from legenda.data.scenes import extract
+    from legenda.data.scenes import find_things
 
     check_alone("scenes", model, compute)
-    return Extractor("scenes", extract)
+    return Extractor("scenes", lambda images: [find_things(image) for image in images])
 
 
 def check_alone(name: str, model: str, compute: ComputeOptions) -> None:
@@ -307,12 +304,8 @@ def digest_of(files: Sequence[Path]) -> str:
     """Return the first 8 hex digits of a digest of files; raise DataError, naming one, that cannot be read."""
     digest = hashlib.sha256()
     for file in files:
-        try:
-            with file.open("rb") as stream:
-                while chunk := stream.read(1 << 20):
-                    digest.update(chunk)
-        except OSError as error:
-            raise DataError(f"{file} cannot be read ({error.strerror or error}); name a file of weights") from error
+        with verified(partial(file.open, "rb"), file, "name a file of weights") as stream:
+            hashlib.file_digest(stream, lambda: digest)
     return digest.hexdigest()[:8]
 
 

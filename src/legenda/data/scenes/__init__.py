@@ -2,7 +2,7 @@
 
 from legenda.data.scenes.dataset import SceneCounts, SceneSplit, make_split
 from legenda.data.scenes.language import check_caption, references, truth_scores
-from legenda.data.scenes.pixels import FEATURE_DIM, draw_scene, extract
+from legenda.data.scenes.pixels import FEATURE_DIM, draw_scene, find_things
 from legenda.data.scenes.scene import FAMILIES, Scene, make_scene, make_scenes
 
 __all__ = [
@@ -13,7 +13,7 @@ __all__ = [
     "SceneSplit",
     "check_caption",
     "draw_scene",
-    "extract",
+    "find_things",
     "make_scene",
     "make_scenes",
     "make_split",

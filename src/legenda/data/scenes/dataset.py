@@ -48,15 +48,13 @@ def make_split(
     """
     scenes = tuple(make_scene(split, index, seed, families) for index in range(count))
     path = None if cache is None else cache / f"{'-'.join(families)}-{split}-{seed}-{count}.npz"
-    if path is None:
-        arrays = _draw(scenes)
-    elif path.exists():
+    if path is not None and path.exists():
         arrays = verified(lambda: dict(np.load(path, allow_pickle=False)), path, "delete it to draw the scenes again")
     else:
         arrays = _draw(scenes)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as partial, partial.open("wb") as file:
-            np.savez(file, features=arrays["features"], boxes=arrays["boxes"], mask=arrays["mask"])
+        if path is not None:
+            with atomic_write(path) as partial, partial.open("wb") as file:
+                np.savez(file, allow_pickle=False, **arrays)
     return SceneSplit(scenes, captions=tuple(references(scene) for scene in scenes), **arrays)
 
 

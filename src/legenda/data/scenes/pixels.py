@@ -134,8 +134,3 @@ def _patch(crop: np.ndarray, filled: np.ndarray) -> np.ndarray:
     colors = np.where(filled[cells][..., None], (crop[cells] - _PAPER) / 128.0, 0.0)
     block = STENCIL // PATCH
     return colors.reshape(PATCH, block, PATCH, block, 3).mean(axis=(1, 3), dtype=np.float32).reshape(-1)
-
-
-def extract(images: list[Image.Image]) -> list[tuple[np.ndarray, np.ndarray | None]]:
-    """Return the extractor of scenes, of the same form as a user's own: features and boxes of each image."""
-    return [find_things(image) for image in images]
