@@ -56,7 +56,7 @@ def read_annotations(
 ) -> list[CaptionedImage]:
     """Read captioned images in any of these layouts, which is detected from the file.
 
-    - Karpathy's layout (dataset_*.json), as `read_karpathy` does;
+    - Karpathy's layout (dataset_*.json), see `parse_karpathy`;
     - COCO's captions_*.json, or a folder of them: an image's id is COCO's number; its split is in the name of the file
       (captions_train2014.json) or in `lists`;
     - VATEX's lists and MSR-VTT's files, or a folder of them: an id is the video's; VATEX's splits are in the names;
@@ -68,7 +68,8 @@ def read_annotations(
     name holds train, restval, val (or dev) or test. A list has a line per image with its id or file name, or is an .npy
     of ids; COCO's may be ids of captions, as in M2's release. Without a list of
     train, unlisted images are of train; else they are left out.
-    restval: "train" counts those images to train, "exclude" keeps them in a separate split, `restval`.
+    restval: "train" counts those images to train, "exclude" keeps them in a separate split, `restval` (Karpathy's COCO
+    split keeps there the validation images that models train on).
     Raises DataError, naming file and line or key, for damaged, missing, duplicate or contradictory entries.
     """
     path = Path(path)
@@ -103,27 +104,19 @@ def _read_json(path: Path) -> tuple[list[CaptionedImage], Mapping[str, str]]:
         elif isinstance(content, dict) and "videos" in content and "sentences" in content:
             images += _msrvtt_videos(content, file)
         else:
-            images += parse_karpathy(content, file, restval="restval")
+            images += parse_karpathy(content, file)
     return images, captions_of
 
 
-def read_karpathy(path: str | Path, *, restval: str = "train") -> list[CaptionedImage]:
-    """Read a .json or .json.gz file in Karpathy's layout, in the file's order.
+def parse_karpathy(content: Any, path: Path) -> list[CaptionedImage]:
+    """Return the images of JSON in Karpathy's layout that came from `path`, in its order.
 
-    An image's id is its `cocoid` where it has one, else its file name without suffix.
-    restval: the split in which images of `restval` count (Karpathy's COCO split keeps there the validation images
-    that models train on).
-    Raises DataError, naming the file and the key, for JSON that is invalid or lacks a key, and for duplicate images.
+    An image's id is its `cocoid` where it has one, else its file name without suffix. Raise DataError, naming the file
+    and the key, for JSON that lacks a key, and for duplicate images.
     """
-    path = Path(path)
-    return parse_karpathy(read_json(path, _HINT), path, restval=restval)
-
-
-def parse_karpathy(content: Any, path: Path, *, restval: str = "train") -> list[CaptionedImage]:
-    """Return the images in JSON that came from `path`, as `read_karpathy` returns them."""
     if not isinstance(content, dict):
         raise DataError(f"{path} holds a JSON {type(content).__name__}, not an object with 'images'; {_HINT}")
-    images = [_parse_image(where, entry, restval) for where, entry in entries_of(content, "images", path, _HINT)]
+    images = [_parse_image(where, entry) for where, entry in entries_of(content, "images", path, _HINT)]
     check_once(path, images, "id")
     check_once(path, images, "file")
     return images
@@ -146,7 +139,7 @@ def _strings(entry: Any, key: str, where: str) -> tuple[str, ...]:
     return tuple(map(sys.intern, values))  # one object per word: COCO has 6.5 million tokens
 
 
-def _parse_image(where: str, entry: Any, restval: str) -> CaptionedImage:
+def _parse_image(where: str, entry: Any) -> CaptionedImage:
     name, split = (get_field(entry, key, str, where, _HINT) for key in ("filename", "split"))
     folder = get_field(entry, "filepath", str, where, _HINT) if "filepath" in entry else ""
     sentences = list(entries_of(entry, "sentences", Path(where), _HINT))
@@ -155,7 +148,6 @@ def _parse_image(where: str, entry: Any, restval: str) -> CaptionedImage:
     if all("tokens" in sentence for _, sentence in sentences):
         tokens = tuple(_strings(sentence, "tokens", place) for place, sentence in sentences)
     image = PurePosixPath(name).stem if entry.get("cocoid") is None else _id(entry, "cocoid", where)
-    split = restval if split == "restval" else split
     return CaptionedImage(image, str(PurePosixPath(folder, name)), captions, split, tokens)
 
 
@@ -229,20 +221,27 @@ def _read_table(path: Path, kind: str) -> list[CaptionedImage]:
     """One image for all rows of its file, in the order of their first."""
     captions: dict[str, list[str]] = {}
     splits: dict[str, str] = {}
-    for where, file, caption, split in _rows(path, kind):
+    for where, entry in _rows(path, kind):
+        names = [next((name for name in known if name in entry), None) for known in (_FILE_NAMES, _CAPTION_NAMES)]
+        if None in names:
+            keys = ", ".join(map(repr, entry)) or "nothing"
+            raise DataError(f"{path}: {where} has no 'file' and 'caption' but {keys}")
+        file, caption, split = *(entry[name or ""] for name in names), entry.get("split") or "train"
+        if not all(isinstance(value, str) for value in (file, caption, split)):
+            raise DataError(f"{path}: file, caption or split of {where} is not text; a column may be missing there")
+        file, split = file.strip(), _SPLIT_WORDS.get(split.strip())
         if not file:
             raise DataError(f"{path}: {where} names no file")
-        split = _SPLIT_WORDS.get(split)
         if split is None:
             raise DataError(f"{path}: the split of {where} is none of {', '.join(_SPLIT_WORDS)}")
         if splits.setdefault(file, split) != split:
             raise DataError(f"{path}: '{file}' is in two splits, {splits[file]} and {split} ({where}); leave one")
-        captions.setdefault(file, []).append(caption)
+        captions.setdefault(file, []).append(caption.strip())
     return [CaptionedImage(PurePosixPath(f).stem, f, tuple(sentences), splits[f]) for f, sentences in captions.items()]
 
 
-def _rows(path: Path, kind: str) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the position in the file, file, caption and split of every row."""
+def _rows(path: Path, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the position in the file of every row, and its values by column."""
     text = read_text(path, _HINT).removeprefix("\ufeff")
     if kind == ".jsonl":
         for number, line in enumerate(text.split("\n"), start=1):  # a caption may hold Unicode's other line ends
@@ -250,7 +249,7 @@ def _rows(path: Path, kind: str) -> Iterator[tuple[str, str, str, str]]:
                 entry = parse_json(line, f"line {number} of {path}", "give one JSON object per line")
                 if not isinstance(entry, dict):
                     raise DataError(f"{path}: line {number} is not a JSON object with file and caption")
-                yield f"line {number}", *_row(path, f"line {number}", entry)
+                yield f"line {number}", entry
         return
     heading = text.partition("\n")[0]
     other = next((mark for mark in "|;" if mark in heading and "," not in heading), None)  # Flickr30k, spreadsheets
@@ -258,19 +257,8 @@ def _rows(path: Path, kind: str) -> Iterator[tuple[str, str, str, str]]:
     delimiter = _TABLES[kind] if kind == ".tsv" or other is None else other
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting)
     for number, entry in enumerate(verified(lambda: list(reader), path, "check its quotation marks"), start=1):
-        row = {(name or "").strip().lower(): value for name, value in entry.items() if isinstance(name, str)}
-        where = f"row {number}"
-        yield where, *_row(path, where, row)
-
-
-def _row(path: Path, where: str, entry: Mapping[str, Any]) -> tuple[str, str, str]:
-    names = [next((name for name in known if name in entry), None) for known in (_FILE_NAMES, _CAPTION_NAMES)]
-    if None in names:
-        raise DataError(f"{path}: {where} has no 'file' and 'caption' but {', '.join(map(repr, entry)) or 'nothing'}")
-    file, caption, split = *(entry[name or ""] for name in names), entry.get("split") or "train"
-    if not all(isinstance(value, str) for value in (file, caption, split)):
-        raise DataError(f"{path}: file, caption or split of {where} is not text; a column may be missing there")
-    return file.strip(), caption.strip(), split.strip()
+        row = {name.strip().lower(): value for name, value in entry.items() if isinstance(name, str)}
+        yield f"row {number}", row
 
 
 def _by_lists(images: list[CaptionedImage], folder: Path, captions_of: Mapping[str, str]) -> list[CaptionedImage]:

@@ -93,7 +93,7 @@ def read_references(path: str | Path, *, split: str | None = None) -> dict[str, 
     references: dict[str, list[str]] = {}
     if isinstance(content.get("images"), list) and "annotations" not in content:
         for image in parse_karpathy(content, path):
-            if split in (None, image.split) and image.captions:
+            if split in (None, image.split.replace("restval", "train")) and image.captions:
                 references[image.id] = list(image.captions)
     elif split is not None:
         raise DataError(f"{path} does not say which images are of the split {split}; only Karpathy's layout does")
