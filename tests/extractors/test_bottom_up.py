@@ -18,12 +18,12 @@ from legenda.extractors.bottom_up import (
     suppressed,
 )
 
-TINY = {"width": 2, "blocks": (1, 1, 1, 1), "rpn_width": 4, "classes": 7, "attributes": 5, "embedding": 3}
+TINY = {"width": 2, "blocks": (1, 1, 1, 1), "rpn_width": 4, "classes": 7}
 
 
 def tiny(seed: int = 0) -> BottomUp:
     torch.manual_seed(seed)
-    return BottomUp(**TINY, attribute_width=6).eval()
+    return BottomUp(**TINY).eval()
 
 
 def image(width: int, height: int) -> Image.Image:
@@ -47,10 +47,6 @@ def test_state_dict_matches_the_public_weights():
         "roi_heads.res5.0.shortcut.norm.weight": (2048,),
         "roi_heads.res5.2.conv2.weight": (512, 512, 3, 3),
         "roi_heads.box_predictor.cls_score.weight": (1601, 2048),
-        "roi_heads.box_predictor.bbox_pred.weight": (6404, 2048),
-        "roi_heads.box_predictor.cls_embed.weight": (1601, 256),
-        "roi_heads.box_predictor.attr_linear1.weight": (512, 2304),
-        "roi_heads.box_predictor.attr_linear2.bias": (401,),
     }
     assert {name: shapes.get(name) for name in expected} == expected
     assert sum(name.startswith("backbone.res4.") and name.endswith("conv2.weight") for name in shapes) == 23

@@ -104,24 +104,8 @@ class _RPNHead(nn.Module):
         return pairs.permute(0, 2, 3, 1).flatten(1), deltas.permute(0, 3, 4, 1, 2).flatten(1, 3)
 
 
-class _BoxPredictor(nn.Module):
-    def __init__(self, inner: int, classes: int, attributes: int, embedding: int, middle: int) -> None:
-        super().__init__()
-        self.cls_score = nn.Linear(inner, classes)
-        self.bbox_pred = nn.Linear(inner, 4 * classes)
-        self.cls_embed = nn.Embedding(classes, embedding)
-        self.attr_linear1 = nn.Linear(inner + embedding, middle)
-        self.attr_linear2 = nn.Linear(middle, attributes)
-
-
-class _RoIHeads(nn.Module):
-    def __init__(self, res5: nn.Sequential, box_predictor: _BoxPredictor) -> None:
-        super().__init__()
-        self.res5, self.box_predictor = res5, box_predictor
-
-
 class BottomUp(nn.Module):
-    """The detector; the defaults are the sizes of the public weights."""
+    """The detector without the heads for attributes and refined boxes; the defaults are the public weights' sizes."""
 
     def __init__(
         self,
@@ -130,15 +114,13 @@ class BottomUp(nn.Module):
         blocks: tuple[int, int, int, int] = (3, 4, 23, 3),
         rpn_width: int = 512,
         classes: int = 1601,
-        attributes: int = 401,
-        embedding: int = 256,
-        attribute_width: int = 512,
     ) -> None:
         super().__init__()
         self.backbone = _backbone(width, blocks)
         self.proposal_generator = nn.ModuleDict({"rpn_head": _RPNHead(16 * width, rpn_width)})
         res5 = _stage(blocks[3], 16 * width, 8 * width, 1, dilation=2)
-        self.roi_heads = _RoIHeads(res5, _BoxPredictor(32 * width, classes, attributes, embedding, attribute_width))
+        predictor = nn.Sequential(OrderedDict[str, nn.Module](cls_score=nn.Linear(32 * width, classes)))
+        self.roi_heads = nn.ModuleDict({"res5": res5, "box_predictor": predictor})
 
     def forward(
         self, images: Tensor, scales: Sequence[float], num_regions: int | None = None
@@ -153,19 +135,11 @@ class BottomUp(nn.Module):
         for map_, probs, deltas, scale in zip(maps.split(1), objectness, all_deltas, scales, strict=True):
             boxes = self._propose(probs, deltas, map_.shape[-2:], images.shape[-2:], scale)
             pooled = roi_pool(map_, [boxes.to(map_.dtype)], 14, 1 / STRIDE)
-            features = self.roi_heads.res5(pooled).mean(dim=(2, 3))
-            classes = self.roi_heads.box_predictor.cls_score(features).float().softmax(dim=-1)[:, 1:]
+            features = self.roi_heads["res5"](pooled).mean(dim=(2, 3))
+            classes = self.roi_heads["box_predictor"](features).float().softmax(dim=-1)[:, 1:]
             selected = select_boxes(boxes, classes, num_regions)
             regions.append((features[selected], boxes[selected]))
         return regions
-
-    def attributes(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Return probabilities of the classes (n, 1601) and attributes (n, 401); index 0 of both is "none"."""
-        predictor = self.roi_heads.box_predictor
-        classes = predictor.cls_score(features)
-        joined = torch.cat([features, predictor.cls_embed(classes.argmax(dim=-1))], dim=-1)
-        hidden = F.relu(predictor.attr_linear1(joined))
-        return classes.softmax(dim=-1), predictor.attr_linear2(hidden).softmax(dim=-1)
 
     def _propose(self, probs: Tensor, deltas: Tensor, cells: torch.Size, size: torch.Size, scale: float) -> Tensor:
         """Return at most 300 boxes (n, 4) after non-maximum suppression of those at the anchors of the cells."""
