@@ -114,11 +114,6 @@ class NanoDet:
                 maps.append(output)
         return output, [maps[index] for index in _STAGE_ENDS]
 
-    def detect(self, output: Tensor, height: int, width: int) -> tuple[Things, Tensor]:
-        """Return the things of the first image, best first, and its best score of each class `(80,)`."""
-        boxes, scores = decode(output, height, width)
-        return suppress(boxes[0], scores[0]), scores[0].amax(0)
-
     def _apply(self, kind: str, name: str, x: list[Tensor], parameters: dict[str, Any], outputs: int) -> list[Tensor]:
         """Return the outputs of one operator; the keys of its parameters are ncnn's."""
 
@@ -181,12 +176,27 @@ class Things:
 
 
 def suppress(boxes: Tensor, scores: Tensor) -> Things:
-    """Return what non-maximum suppression in each class keeps of the anchors' boxes and scores `(anchors, 80)`."""
+    """Return what non-maximum suppression in each class keeps of the anchors' boxes and scores `(anchors, 80)`.
+
+    A box is dropped that overlaps a better one of its class by more than the limit.
+    """
     best, classes = scores.max(1)
     chosen = best.topk(min(_CANDIDATES, len(best))).indices
     chosen = chosen[best[chosen] >= _MIN_SCORE]
     boxes, best, classes = boxes[chosen], best[chosen], classes[chosen]
-    kept = torch.tensor(_suppress(boxes.numpy(), classes.numpy()), dtype=torch.long)
+    corners, labels = boxes.numpy(), classes.numpy()
+    low = np.maximum(corners[:, np.newaxis, :2], corners[:, :2])
+    high = np.minimum(corners[:, np.newaxis, 2:], corners[:, 2:])
+    common = (high - low).clip(0).prod(axis=2)
+    area = (corners[:, 2:] - corners[:, :2]).prod(axis=1)
+    rivals = common > _MAX_OVERLAP * (area[:, np.newaxis] + area - common)
+    rivals &= labels[:, np.newaxis] == labels
+    left, kept = np.ones(len(corners), bool), []
+    for index in range(len(corners)):
+        if left[index]:
+            kept.append(index)
+            left &= ~rivals[index]
+    kept = torch.tensor(kept[:_MOST_BOXES], dtype=torch.long)
     return Things(boxes[kept], best[kept], classes[kept])
 
 
@@ -206,22 +216,6 @@ def summarize(things: Things, best: Tensor) -> np.ndarray:
     counts, sums = by_class(score > 0.4), by_class(score * (score > 0.3))
     areas = by_class(score * root_area * (score > 0.25))
     return np.concatenate([np.sqrt(best.numpy()), np.log1p(counts), np.log1p(sums), areas]).astype(np.float32)
-
-
-def _suppress(boxes: np.ndarray, classes: np.ndarray) -> list[int]:
-    """Return the indices of boxes, best first, that overlap no better one of their class by more than the limit."""
-    low = np.maximum(boxes[:, np.newaxis, :2], boxes[:, :2])
-    high = np.minimum(boxes[:, np.newaxis, 2:], boxes[:, 2:])
-    common = (high - low).clip(0).prod(axis=2)
-    area = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
-    rivals = common > _MAX_OVERLAP * (area[:, np.newaxis] + area - common)
-    rivals &= classes[:, np.newaxis] == classes
-    left, kept = np.ones(len(boxes), bool), []
-    for index in range(len(boxes)):
-        if left[index]:
-            kept.append(index)
-            left &= ~rivals[index]
-    return kept[:_MOST_BOXES]
 
 
 PARTS = 9
@@ -273,13 +267,14 @@ class Vision:
         maps = self.mobilenet(torch.cat([pixels, pixels.flip(3)]) / 127.5 - 1)
         width, height = long_side_size(*image.size)
         output, stages = self.nanodet(_resize(image, (width, height)))
-        things, scores = self.nanodet.detect(output, height, width)
+        boxes, scores = decode(output, height, width)
+        things = suppress(boxes[0], scores[0])
         height, width = maps.shape[2:]
         cells = maps[0].flatten(1)  # (1280, cells)
         parts = cells @ box_weights(part_boxes(), height, width).T
         pooled = cells @ box_weights(things.boxes, height, width).T
         stage_means = torch.cat([pool for stage in stages for pool in (stage.mean((2, 3)), stage.amax((2, 3)))], dim=1)
-        summary = torch.from_numpy(summarize(things, scores))
+        summary = torch.from_numpy(summarize(things, scores[0].amax(0)))
         mean = maps.mean((0, 2, 3))
         classes = self.mobilenet.classifier(mean).softmax(0).sqrt()
         others = torch.cat([summary, stage_means[0].clamp(min=0).sqrt(), _colors(pixels)[0], classes])
@@ -323,11 +318,8 @@ def box_weights(boxes: Tensor, height: int, width: int) -> Tensor:
     def shares(low: Tensor, high: Tensor, cells: int) -> Tensor:
         middle, half = (low + high) / 2, ((high - low) / 2).clamp(min=0.5 / cells)
         middle = torch.minimum(torch.maximum(middle, half), 1 - half)
-        edges = torch.arange(cells + 1) / cells
-        common = torch.minimum((middle + half)[:, None], edges[1:]) - torch.maximum(
-            (middle - half)[:, None], edges[:-1]
-        )
-        return common.clamp(min=0)
+        low, high, edges = (middle - half)[:, None], (middle + half)[:, None], torch.arange(cells + 1) / cells
+        return (torch.minimum(high, edges[1:]) - torch.maximum(low, edges[:-1])).clamp(min=0)
 
     left, top, right, bottom = boxes.unbind(1)
     weights = shares(top, bottom, height).unsqueeze(2) * shares(left, right, width).unsqueeze(1)
