@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from legenda.data.features import write_store
-from legenda.data.features.base import ConcatFeatureStore, ImageIndex
+from legenda.data.features.base import ConcatFeatureStore
 from legenda.data.features.readers import open_stores
 from legenda.errors import DataError
 
@@ -30,7 +30,7 @@ def test_images_of_several_stores_are_read_in_the_order_asked_for(tmp_path):
 
 
 def test_an_id_precedes_a_file_name_and_a_file_name_a_number(tmp_path):
-    index = ImageIndex(make_stores(tmp_path, ("9", COCO, "photo")).stores)
+    index = make_stores(tmp_path, ("9", COCO, "photo"))
     assert index.find("9", f"train2014/{COCO}.jpg") == (0, 0)
     assert index.find("5", f"train2014/{COCO}.jpg") == (0, 1)
     assert index.find("5", "photo.jpg") == (0, 2)

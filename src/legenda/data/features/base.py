@@ -74,12 +74,10 @@ class ExtractorIdentity:
             return f"is {other.name}"
         if self.version != other.version:
             return f"has the version {other.version!r}, not {self.version!r}"
-        if not self.fingerprint or not other.fingerprint:
+        if not self.fingerprint or len(self.fingerprint) != len(other.fingerprint):
             return f"is {other.name}, whose features were not compared"
         if self.feature_dim != other.feature_dim:
             return f"returns {other.feature_dim} channels, not {self.feature_dim}"
-        if len(self.fingerprint) != len(other.fingerprint):
-            return f"has {len(other.fingerprint)} numbers as fingerprint, not {len(self.fingerprint)}"
         pairs = zip(self.fingerprint, other.fingerprint, strict=True)
         difference = max(abs(a - b) for a, b in pairs) / max(abs(self.fingerprint[0]), 1e-9)
         if difference <= TOLERANCE:
@@ -299,78 +297,51 @@ def coco_number(name: str) -> str | None:
     return None if match is None else str(int(match[1]))
 
 
-class ImageIndex:
-    """Where stores hold images, by one rule for their names.
+class ConcatFeatureStore:
+    """One or more feature stores of one extractor, read as one; one rule for names finds their images.
 
-    An image is found under its id; else under its file's name without suffix; else, where its id is a number, under
-    COCO's name with that number. Two entries that fit equally well are refused.
+    source: the stores' paths, for messages.
     """
 
     def __init__(self, stores: Sequence[FeatureStore]) -> None:
-        self._stores = stores
+        first = stores[0]
+        self.stores, self.source = stores, ", ".join(str(store.path) for store in stores)
+        self.feature_dim, self.has_boxes, self.extractor = first.feature_dim, first.has_boxes, first.extractor
 
     def find(self, image: str, file: str = "") -> tuple[int, int] | None:
         """Return the number of the store of an image and its position there, None where no store has it.
 
-        file: the path or name of its file, where it is known. Raise DataError where several entries fit.
+        An image is found under its id; else under its file's name without suffix; else, where its id is a number, under
+        COCO's name with that number. file: the path or name of its file, where it is known. Raise DataError where two
+        entries fit equally well.
         """
+        entries: list[tuple[int, int]] = []
         for name in dict.fromkeys((image, PurePosixPath(file).stem)):
-            if entries := [(n, store.index(name)) for n, store in enumerate(self._stores) if name in store]:
-                return self._only(image, entries)
-        return self._only(image, self._coco.get(image, []))
+            entries = entries or [(n, store.index(name)) for n, store in enumerate(self.stores) if name in store]
+        entries = entries or self._by_number.get(image, [])
+        if len(entries) > 1:
+            first, second = (f"{self.stores[n].path} ('{self.stores[n].ids[i]}')" for n, i in entries[:2])
+            raise DataError(f"image '{image}' may be that of {first} or of {second}; leave one of them out")
+        return entries[0] if entries else None
 
     @cached_property
-    def _coco(self) -> dict[str, list[tuple[int, int]]]:
+    def _by_number(self) -> dict[str, list[tuple[int, int]]]:
         """Stores and positions of images by COCO's number."""
         numbers = defaultdict[str, list[tuple[int, int]]](list)
-        for number, store in enumerate(self._stores):
+        for number, store in enumerate(self.stores):
             for position, name in enumerate(store.ids):
                 if (digits := coco_number(name)) is not None:
                     numbers[digits].append((number, position))
         return numbers
 
-    def _only(self, image: str, entries: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
-        if len(entries) > 1:
-            first, second = (f"{self._stores[n].path} ('{self._stores[n].ids[i]}')" for n, i in entries[:2])
-            raise DataError(f"image '{image}' may be that of {first} or of {second}; leave one of them out")
-        return entries[0] if entries else None
-
-
-@dataclass(frozen=True, eq=False)
-class ConcatFeatureStore:
-    """One or more feature stores of one extractor, read as one."""
-
-    stores: tuple[FeatureStore, ...]
-
-    @property
-    def feature_dim(self) -> int:
-        """Return the width D of a region's feature vector."""
-        return self.stores[0].feature_dim
-
-    @property
-    def has_boxes(self) -> bool:
-        """Return whether the regions come with boxes."""
-        return self.stores[0].has_boxes
-
-    @property
-    def extractor(self) -> str:
-        """The extractor of the stores."""
-        return self.stores[0].extractor
-
-    @property
-    def source(self) -> str:
-        """Return the stores' paths, for messages."""
-        return ", ".join(str(store.path) for store in self.stores)
-
     def reader(self, images: Sequence[str], files: Sequence[str] = ()) -> RegionReader:
         """Return a reader of the regions of these images by their positions in `images`.
 
         files: the path or name of each image's file, where they are known. Raise DataError, naming one, for images that
-        no store has under a name of `ImageIndex`.
+        no store has under a name of `find`.
         """
-        index = ImageIndex(self.stores)
         names = list(zip_longest(images, files, fillvalue=""))
-        entries = [index.find(image, file) for image, file in names]
+        entries = [self.find(image, file) for image, file in names]
         missing = [file or image for (image, file), entry in zip(names, entries, strict=True) if entry is None]
         if missing:
             raise DataError(

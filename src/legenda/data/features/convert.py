@@ -16,10 +16,10 @@ import numpy as np
 from legenda.data.annotations import read_image_list
 from legenda.data.features.base import (
     UNNAMED,
+    ConcatFeatureStore,
     ExtractorIdentity,
     FeatureStore,
     Image,
-    ImageIndex,
     extractor_name,
     is_same_extractor,
 )
@@ -141,9 +141,9 @@ def _find(ids: Path | None, stores: Sequence[FeatureStore]) -> list[Sequence[int
     """Return the positions in each store of the listed images, in the order of the list; of all without a list."""
     if ids is None:
         return [range(len(store)) for store in stores]
-    index, chosen, missing = ImageIndex(stores), [list[int]() for _ in stores], list[str]()
+    joined, chosen, missing = ConcatFeatureStore(stores), [list[int]() for _ in stores], list[str]()
     for image, file in dict.fromkeys(read_image_list(ids)):
-        entry = index.find(image, file)
+        entry = joined.find(image, file)
         if entry is None:
             missing.append(image)
         else:

@@ -39,9 +39,8 @@ from legenda.io import atomic_write, get_field, read_json, read_text, verified
 FORMAT = "legenda.features.1"
 MANIFEST = "manifest.json"
 """The file that describes a job in the folder of its shards."""
-_DTYPES = {"F16": np.dtype("<f2"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
-"""Safetensors' names of the types that a store may hold."""
 _TYPES = {"features": ("F16", "F32"), "boxes": ("F32",), "offsets": ("I64",), "checksums": ("I64",)}
+"""Safetensors' names of the types that the arrays of a store may have."""
 _AGAIN = "extract it again"
 _HINT = "name a folder that legenda extract has written"
 _MAX_OPEN = 128
@@ -58,36 +57,31 @@ class PackedFeatureStore(FeatureStore):
 
     def __init__(self, path: str | Path) -> None:
         path = Path(path)
-        metadata, entries, start = verified(
-            lambda: _read_header(path), path, "name a feature file made by `legenda extract`"
-        )
+        hint = "name a feature file made by `legenda extract`"
+        file: Any = verified(lambda: safetensors.safe_open(path, framework="numpy"), path, hint)
+        metadata = file.metadata() or {}
         if metadata.get("format") != FORMAT:
             raise DataError(f"{path} is a safetensors file but not a feature store; make one with `legenda extract`")
         ids = verified(lambda: json.loads(metadata["ids"]), path, _AGAIN)
         if not isinstance(ids, list) or not ids or not all(isinstance(image, str) for image in ids):
             raise DataError(f"{path} has no list of names as its 'ids'; {_AGAIN}")
         super().__init__(path, ids, metadata.get("extractor", UNNAMED))
-        shape = entries["features"]["shape"] if "features" in entries else ()
+        self._arrays = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+        self.has_boxes = "boxes" in self._arrays
+        shape = self._arrays["features"].get_shape() if "features" in self._arrays else ()
         rows, self.feature_dim = shape if len(shape) == 2 else (0, 0)
-        self.has_boxes = "boxes" in entries
-        data = verified(lambda: np.asarray(np.memmap(path, np.uint8, "r", start)), path, _AGAIN)
-        layout = {"features": (rows, self.feature_dim), "offsets": (len(self) + 1,)}
-        optional = {"boxes": (rows, 4), "checksums": (len(self),)}
-        layout |= {name: shape for name, shape in optional.items() if name in entries}
-        self._arrays = {name: self._map(data, name, entries.get(name), shape) for name, shape in layout.items()}
-        self._offsets = self._arrays["offsets"]
+        layout = {"features": [rows, self.feature_dim], "offsets": [len(self) + 1], "boxes": [rows, 4]}
+        for name, shape in (layout | {"checksums": [len(self)]}).items():
+            array, types = self._arrays.get(name), _TYPES[name]
+            if array is None and name in ("features", "offsets"):
+                raise DataError(f"{path} holds no array '{name}'; {_AGAIN}")
+            if array is not None and array.get_dtype() not in types:
+                raise DataError(f"'{name}' of {path} is {array.get_dtype()}, not {' or '.join(types)}; {_AGAIN}")
+            if array is not None and array.get_shape() != shape:
+                raise DataError(f"'{name}' of {path} has the shape {array.get_shape()}, unlike its {len(self)} images")
+        self._offsets = file.get_tensor("offsets")
         if self._offsets[0] != 0 or self._offsets[-1] != rows or (self._offsets[1:] <= self._offsets[:-1]).any():
             raise DataError(f"{path} has 'offsets' that do not fit its {len(self)} images; {_AGAIN}")
-
-    def _map(self, data: np.ndarray, name: str, entry: Any, shape: tuple[int, ...]) -> np.ndarray:
-        """Return an array in the bytes of a file; raise DataError where it has another type or shape."""
-        if entry is None:
-            raise DataError(f"{self.path} holds no array '{name}'; {_AGAIN}")
-        if entry["dtype"] not in _TYPES[name]:
-            raise DataError(f"'{name}' of {self.path} is {entry['dtype']}, not {' or '.join(_TYPES[name])}; {_AGAIN}")
-        if tuple(entry["shape"]) != shape:
-            raise DataError(f"'{name}' of {self.path} has the shape {entry['shape']}, unlike its {len(self)} images")
-        return data[slice(*entry["data_offsets"])].view(_DTYPES[entry["dtype"]]).reshape(shape)
 
     def load(self, position: int) -> Regions:
         """Return the features and boxes of one image as they are stored."""
@@ -101,14 +95,6 @@ class PackedFeatureStore(FeatureStore):
             (expected,) = self._arrays["checksums"][position : position + 1].tolist()
             if image_checksum(self.ids[position], *self.load(position)) != expected:
                 raise DataError(f"{self.path}: image '{self.ids[position]}' differs from its checksum; {_AGAIN}")
-
-
-def _read_header(path: Path) -> tuple[dict[str, str], dict[str, Any], int]:
-    """Return a safetensors file's metadata, its entries by name, and where its data start; raise if it is damaged."""
-    metadata = safetensors.safe_open(path, framework="numpy").metadata()
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        return metadata or {}, json.loads(file.read(length)), 8 + length
 
 
 def image_checksum(image: str, features: np.ndarray, boxes: np.ndarray | None) -> int:
@@ -242,7 +228,7 @@ def _header(shapes: Mapping[str, tuple[int, ...]], stored: np.dtype, metadata: M
     entries: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0
     for name, shape in shapes.items():
-        begin, end = end, end + math.prod(shape) * _DTYPES[codes[name]].itemsize
+        begin, end = end, end + math.prod(shape) * int(codes[name][1:]) // 8
         entries[name] = {"dtype": codes[name], "shape": shape, "data_offsets": (begin, end)}
     text = json.dumps(entries).encode()
     text += b" " * (-len(text) % 8)

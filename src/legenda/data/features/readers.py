@@ -98,13 +98,14 @@ class ReleasedStore(FeatureStore):
     sizes_file: annotations with the sizes of the images, for boxes in pixels in files that do not hold the sizes.
     """
 
-    def __init__(
-        self, path: Path, ids: Iterable[str], *, wanted: str, extractor: str = UNNAMED, sizes_file: Path | None = None
-    ) -> None:
+    wanted: ClassVar[str]
+    """The end of a sentence about a path that is none of this kind."""
+
+    def __init__(self, path: Path, ids: Iterable[str], sizes_file: Path | None, extractor: str = UNNAMED) -> None:
         super().__init__(path, ids, extractor)
         self._sizes_file = sizes_file
         if not self.ids:
-            raise DataError(f"{path} holds no features of any image; {wanted}")
+            raise DataError(f"{path} holds no features of any image; {self.wanted}")
         features, boxes = self.read_valid(0)
         self.feature_dim, self.has_boxes = features.shape[1], boxes is not None
 
@@ -167,14 +168,15 @@ class Hdf5Store(ReleasedStore):
     Where it holds both kinds, `file.hdf5:grids` or `file.hdf5:features` chooses.
     """
 
+    wanted = "name an HDF5 file with data sets such as 42_features or 42_grids"
+
     def __init__(self, path: Path, sizes_file: Path | None = None) -> None:
         h5py = import_extra("h5py", "formats")
-        wanted = "name an HDF5 file with data sets such as 42_features or 42_grids"
         file_path, kind = split_kind(path)
-        self._file: Any = verified(lambda: h5py.File(file_path, "r", rdcc_nbytes=0), file_path, wanted)
+        self._file: Any = verified(lambda: h5py.File(file_path, "r", rdcc_nbytes=0), file_path, self.wanted)
         self._open, self._everything = h5py.h5d.open, h5py.h5s.ALL
         names: list[bytes] = []
-        verified(lambda: self._file.id.links.iterate(names.append), file_path, wanted)
+        verified(lambda: self._file.id.links.iterate(names.append), file_path, self.wanted)
         ids = {
             ending: [
                 name.removesuffix(f"_{ending}".encode()).decode("utf-8", "surrogateescape")
@@ -189,10 +191,10 @@ class Hdf5Store(ReleasedStore):
                 raise DataError(f"{path} holds both grids and features; choose with {path}:grids or {path}:features")
             kind = held[0] if held else "features"
         self._kind, self._boxed, self._sized = kind, frozenset(ids["boxes"]), frozenset(ids["size"])
-        extractor = verified(lambda: self._file.attrs.get("extractor", UNNAMED), file_path, wanted)
+        extractor = verified(lambda: self._file.attrs.get("extractor", UNNAMED), file_path, self.wanted)
         if not isinstance(extractor, str):
             raise DataError(f"{file_path} has an 'extractor' that is not text; give it the name of the extractor")
-        super().__init__(path, ids[kind], extractor=extractor, sizes_file=sizes_file, wanted=wanted)
+        super().__init__(path, ids[kind], sizes_file, extractor)
 
     def load(self, position: int) -> Regions:
         """Return the features of regions or of a grid, and their boxes."""
@@ -263,9 +265,11 @@ class TsvStore(ReleasedStore):
     `legenda convert` writes faster formats.
     """
 
+    wanted = _TSV
+
     def __init__(self, path: Path, sizes_file: Path | None = None) -> None:
         self._lines = verified(lambda: _find_lines(path), path, _TSV)
-        super().__init__(path, [image for image, _, _ in self._lines], sizes_file=sizes_file, wanted=_TSV)
+        super().__init__(path, [image for image, _, _ in self._lines], sizes_file)
 
     def load(self, position: int) -> Regions:
         """Return the features and boxes of a line."""
@@ -320,17 +324,17 @@ class FolderStore(ReleasedStore):
     Next to a folder *_att, the boxes of a folder *_box in pixels are read where the sizes of images are known.
     """
 
-    threads: ClassVar[int] = 4
+    threads = 4
+    wanted = "name a folder with one .npz, .npy or .pth file per image"
 
     def __init__(self, path: Path, sizes_file: Path | None = None) -> None:
-        wanted = "name a folder with one .npz, .npy or .pth file per image"
-        self._names = verified(lambda: dict(_find_files(path)), path, wanted)
+        self._names = verified(lambda: dict(_find_files(path)), path, self.wanted)
         box_folder = path.parent / f"{path.name.removesuffix('_att')}_box"
         usable = path.name.endswith("_att") and sizes_file is not None and box_folder.is_dir()
         self._box_folder = box_folder if usable else None
         note = read_json(path / NOTE) if (path / NOTE).is_file() else {"extractor": UNNAMED}
         extractor = get_field(note, "extractor", str, str(path / NOTE), "give it the name of the extractor as text")
-        super().__init__(path, self._names, extractor=extractor, sizes_file=sizes_file, wanted=wanted)
+        super().__init__(path, self._names, sizes_file, extractor)
 
     def load(self, position: int) -> Regions:
         """Return the features and boxes of a file."""
@@ -411,7 +415,6 @@ def _flatten(features: np.ndarray) -> Regions:
     return features, None
 
 
-_LMDB = "name an LMDB data base with an .npz or .npy for every image"
 _ENVIRONMENTS: WeakValueDictionary[tuple[int, int], Any] = WeakValueDictionary()
 """Open data bases by device and inode: liblmdb opens a file once in a process, and a forked one reads on in it."""
 
@@ -422,20 +425,21 @@ class LmdbStore(ReleasedStore):
     The key is the image, the value the content of its .npz or .npy file; keys that begin with "__" are no images.
     """
 
-    threads: ClassVar[int] = 4
+    threads = 4
+    wanted = "name an LMDB data base with an .npz or .npy for every image"
 
     def __init__(self, path: Path, sizes_file: Path | None = None) -> None:
-        self._base = verified(lambda: _open_lmdb(path), path, _LMDB)
+        self._base = verified(lambda: _open_lmdb(path), path, self.wanted)
         self._keys: dict[str, bytes] = {}
         with self._base.begin() as transaction:
             keys = list(transaction.cursor().iternext(values=False))
         for key in keys:
             if key.startswith(b"__"):
                 continue
-            image = verified(key.decode, path, _LMDB).removesuffix(".npz").removesuffix(".npy")
+            image = verified(key.decode, path, self.wanted).removesuffix(".npz").removesuffix(".npy")
             if (other := self._keys.setdefault(image, key)) != key:
-                raise DataError(f"{path} holds {other.decode()} and {key.decode()} for one image; {_LMDB}")
-        super().__init__(path, self._keys, sizes_file=sizes_file, wanted=_LMDB)
+                raise DataError(f"{path} holds {other.decode()} and {key.decode()} for one image; {self.wanted}")
+        super().__init__(path, self._keys, sizes_file)
 
     def load(self, position: int) -> Regions:
         """Return the features and boxes of a value."""
@@ -458,7 +462,6 @@ def _open_lmdb(path: Path) -> Any:
     return base
 
 
-_DETECTIONS = "name an .npz with filenames, boxes, classes, scores and count, one row per image"
 _KEYS = ("filenames", "boxes", "classes", "scores", "count")
 
 
@@ -470,27 +473,29 @@ class DetectionStore(ReleasedStore):
     class as one-hot vector, followed by its score. Raises DataError, naming the file, for arrays that do not fit.
     """
 
+    wanted = "name an .npz with filenames, boxes, classes, scores and count, one row per image"
+
     def __init__(self, path: Path, sizes_file: Path | None = None) -> None:
-        arrays = verified(lambda: _load_arrays(path), path, _DETECTIONS)
+        arrays = verified(lambda: _load_arrays(path), path, self.wanted)
         missing = next((key for key in _KEYS if not isinstance(arrays, dict) or key not in arrays), None)
         if missing is not None:
-            raise DataError(f"{path} has no array '{missing}'; {_DETECTIONS}")
+            raise DataError(f"{path} has no array '{missing}'; {self.wanted}")
         names, self._boxes, self._classes, self._scores, self._count = (np.asarray(arrays[key]) for key in _KEYS)
         kinds = "".join(array.dtype.kind for array in (names, self._boxes, self._classes, self._scores, self._count))
         if names.ndim != 1 or not re.fullmatch("Uf[iu]f[iu]", kinds):
-            raise DataError(f"{path} holds arrays of the wrong types; {_DETECTIONS}")
+            raise DataError(f"{path} holds arrays of the wrong types; {self.wanted}")
         shape = self._classes.shape
         same = self._boxes.shape == (*shape, 4) and self._scores.shape == shape and names.shape == shape[:1]
         if len(shape) != 2 or not same:
-            raise DataError(f"{path} holds arrays whose shapes do not fit each other; {_DETECTIONS}")
+            raise DataError(f"{path} holds arrays whose shapes do not fit each other; {self.wanted}")
         if self._count.shape != shape[:1] or not ((self._count >= 1) & (self._count <= shape[1])).all():
-            raise DataError(f"{path} has a 'count' outside 1 to {shape[1]}, the detections of a row; {_DETECTIONS}")
+            raise DataError(f"{path} has a 'count' outside 1 to {shape[1]}, the detections of a row; {self.wanted}")
         real = self._classes[np.arange(shape[1]) < self._count[:, None]]
         if real.min(initial=0) < 0:
-            raise DataError(f"{path} has a class below 0; {_DETECTIONS}")
+            raise DataError(f"{path} has a class below 0; {self.wanted}")
         self._num_classes = int(real.max(initial=0)) + 1
         ids = (PurePosixPath(name).stem for name in names.tolist())
-        super().__init__(path, ids, extractor="detections", sizes_file=sizes_file, wanted=_DETECTIONS)
+        super().__init__(path, ids, sizes_file, "detections")
 
     def load(self, position: int) -> Regions:
         """Return the classes and scores of a row as features, and its boxes."""
