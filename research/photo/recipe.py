@@ -75,7 +75,7 @@ class DamagedBoxesData(Config):
             ),
             source=str(self.folder),
             extractor="photo",
-            tokenize=lambda: TokenizedCaptions.of_tokens(tokens),
+            tokenize=lambda: TokenizedCaptions.of(tokens, tuple),
         )
 
 

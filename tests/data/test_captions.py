@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legenda.data.captions import CaptionDataset, EncodedCaptions, KarpathyData, ScenesData, TokenizedCaptions
+from legenda.data.captions import CaptionDataset, EncodedCaptions, KarpathyData, ScenesData
 from legenda.data.features import write_store
 from legenda.data.scenes import FEATURE_DIM
 from legenda.errors import DataError
@@ -173,14 +173,18 @@ def test_tokens_of_the_file_are_the_words_of_the_model(tmp_path):
     st.integers(1, 5),
 )
 def test_rows_are_what_the_vocabulary_makes_of_each_caption(references, max_caption_length):
-    rows, counts = TokenizedCaptions.of(references).encoded(LETTERS, max_caption_length)
-    for image_rows, count, captions_of_image in zip(rows.tolist(), counts.tolist(), references, strict=True):
-        nonempty = [ids for text in captions_of_image if (ids := LETTERS.encode(ptb_tokenize(text)))]
-        assert count == len(nonempty)
-        for row, ids in zip(image_rows, nonempty, strict=False):
-            whole = [0, *ids[:max_caption_length], 0]
+    nonempty = [[ids for text in image if (ids := LETTERS.encode(ptb_tokenize(text)))] for image in references]
+    split = captions(*map(tuple, references))
+    if not all(nonempty):
+        with pytest.raises(DataError, match="has no caption with a word in it"):
+            EncodedCaptions.of(split, LETTERS, max_caption_length)
+        return
+    encoded = EncodedCaptions.of(split, LETTERS, max_caption_length)
+    assert encoded.counts.tolist() == [len(image) for image in nonempty]
+    for image_rows, image in zip(encoded.tokens.tolist(), nonempty, strict=True):
+        for row, ids in zip(image_rows, [*image, *[None] * (len(image_rows) - len(image))], strict=True):
+            whole = [] if ids is None else [0, *ids[:max_caption_length], 0]
             assert row == whole + [-1] * (len(row) - len(whole))
-        assert all(row == [-1] * len(row) for row in image_rows[count:])
 
 
 def test_a_model_keeps_the_caption_length_of_its_release_unless_the_data_name_one():

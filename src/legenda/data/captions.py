@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import pairwise
+from functools import cached_property, partial
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 from zlib import crc32
 
 import numpy as np
@@ -23,7 +23,7 @@ from legenda.data.scenes import FEATURE_DIM, SceneCounts, SceneSplit, truth_scor
 from legenda.data.scenes.dataset import scene_reader
 from legenda.errors import DataError
 from legenda.text import Vocabulary, ptb_tokenize
-from legenda.text.tokenizers import Tokenizer, create_tokenizer
+from legenda.text.tokenizers import create_tokenizer
 from legenda.text.vocabulary import END, UNKNOWN
 
 if TYPE_CHECKING:
@@ -51,14 +51,23 @@ class TokenizedCaptions:
     image_offsets: np.ndarray
 
     @staticmethod
-    def of(references: Sequence[Sequence[str]], tokenize: Tokenizer = ptb_tokenize) -> TokenizedCaptions:
-        """Return the captions of each image, tokenized, by default as the metrics do."""
-        return _number((tokenize(caption) for group in references for caption in group), map(len, references))
+    def of(
+        references: Sequence[Sequence[Any]], tokenize: Callable[[Any], Sequence[str]] = ptb_tokenize
+    ) -> TokenizedCaptions:
+        """Return the captions of each image, tokenized, by default as the metrics do; `tuple` keeps tokens."""
+        known: dict[str, int] = {}
+        lengths: list[int] = []
 
-    @staticmethod
-    def of_tokens(captions: Sequence[Sequence[Sequence[str]]]) -> TokenizedCaptions:
-        """Return the captions of each image from their tokens."""
-        return _number((tokens for group in captions for tokens in group), map(len, captions))
+        def ids() -> Iterator[int]:
+            for caption in chain.from_iterable(references):
+                tokens = tokenize(caption)
+                lengths.append(len(tokens))
+                for token in tokens:
+                    yield known.setdefault(token, len(known))
+
+        token_ids = np.fromiter(ids(), np.int32)
+        offsets, images = (np.cumsum([0, *sizes], dtype=np.int64) for sizes in (lengths, map(len, references)))
+        return TokenizedCaptions(tuple(known), token_ids, offsets, images)
 
     def counts(self) -> dict[str, int]:
         """Return the frequency of each word."""
@@ -69,44 +78,6 @@ class TokenizedCaptions:
         ids = np.array(encode(self.words), np.int32)[self.token_ids].tolist()
         captions = [ids[first:last] for first, last in pairwise(self.offsets.tolist())]
         return [captions[first:last] for first, last in pairwise(self.image_offsets.tolist())]
-
-    def encoded(self, vocabulary: Vocabulary, max_caption_length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows (B, R, L) int32 of begin, at most `max_caption_length` words, end, then -1, and counts (B,).
-
-        A caption without words is left out, so an image may have none.
-        """
-        lengths = np.diff(self.offsets)
-        owner = np.repeat(np.arange(len(self.image_offsets) - 1), np.diff(self.image_offsets))
-        nonempty = lengths > 0
-        owner, starts = owner[nonempty], self.offsets[:-1][nonempty]
-        lengths = lengths[nonempty].clip(max=max_caption_length)
-        counts = np.bincount(owner, minlength=len(self.image_offsets) - 1)
-        row = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)  # index within the image
-        shape = len(counts), int(counts.max(initial=0)), int(lengths.max(initial=0)) + 2
-        rows = np.full(shape, -1, np.int32)
-        rows[owner, row, 0] = vocabulary.bos_token_id
-        rows[owner, row, lengths + 1] = vocabulary.eos_token_id
-        ids = np.array(vocabulary.encode(self.words), np.int32)
-        for position in range(int(lengths.max(initial=0))):
-            longer = lengths > position
-            rows[owner[longer], row[longer], position + 1] = ids[self.token_ids[starts[longer] + position]]
-        return rows, counts
-
-
-def _number(captions: Iterable[Sequence[str]], counts: Iterable[int]) -> TokenizedCaptions:
-    """Return tokenized captions, of which `counts` belong to each image, with their words numbered."""
-    known: dict[str, int] = {}
-    lengths: list[int] = []
-
-    def ids() -> Iterator[int]:
-        for tokens in captions:
-            lengths.append(len(tokens))
-            for token in tokens:
-                yield known.setdefault(token, len(known))
-
-    token_ids = np.fromiter(ids(), np.int32)
-    offsets, images = (np.cumsum([0, *sizes], dtype=np.int64) for sizes in (lengths, counts))
-    return TokenizedCaptions(tuple(known), token_ids, offsets, images)
 
 
 Scorer = Callable[[Mapping[str, str]], dict[str, float | None]]
@@ -190,15 +161,24 @@ class ScenesData(SceneCounts):
 def scene_captions(scene_split: SceneSplit) -> CaptionDataset:
     """Scenes as a caption set; `score` checks captions against the scenes."""
     scenes = {scene.id: scene for scene in scene_split.scenes}
-
-    def score(captions: Mapping[str, str]) -> dict[str, float | None]:
-        return truth_scores(captions, scenes)
-
+    score = partial(truth_scores, scenes=scenes)
     return CaptionDataset(tuple(scenes), scene_split.captions, scene_reader(scene_split), "scenes", "scenes", score)
 
 
 _VALIDATION, _ENOUGH = 5, 200
 """One of so many images validates where the data have no split val, but about so many suffice."""
+
+
+@contextmanager
+def without_gc() -> Iterator[None]:
+    """Disable garbage collection, which takes a third of the time among millions of new objects and frees none."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
 
 
 class CaptionedData(Config):
@@ -250,12 +230,9 @@ class CaptionedData(Config):
         """Return what images get their regions from. train: for a training, which checks them first."""
         raise NotImplementedError
 
+    @without_gc()
     def open(self, progress: Callable[[str], None]) -> DataModule:
         """Read the captions, build the vocabulary and open the features."""
-        with _gc_paused():
-            return self._open(progress)
-
-    def _open(self, progress: Callable[[str], None]) -> DataModule:
         progress(f"reading {self.source}")
         regions = self.open_regions(train=True)
         images = self.split_images()
@@ -268,8 +245,9 @@ class CaptionedData(Config):
         others = [image for image in images if image.split in counted[self.vocabulary]]
         counts.update(self._tokenize(others, images).counts())
         words = Vocabulary.from_counts(counts, min_count=self.min_count, special_tokens=self.special_tokens)
-        width, boxes = regions.feature_dim, regions.has_boxes
-        return DataModule(train, validation, words, width, boxes, regions.backbone, self.max_length)
+        return DataModule(
+            train, validation, words, regions.feature_dim, regions.has_boxes, regions.backbone, self.max_length
+        )
 
     def split(self, name: str) -> CaptionDataset:
         """Return the images of a split that have captions; all of its images where no captions of it are given."""
@@ -288,7 +266,7 @@ class CaptionedData(Config):
     def _tokenize(self, part: Sequence[CaptionedImage], images: Sequence[CaptionedImage]) -> TokenizedCaptions:
         """Return the captions of a part of all images as tokens."""
         if self.tokenizer == "karpathy" and not self._lacks_tokens(images):
-            return TokenizedCaptions.of_tokens([image.tokens or () for image in part])
+            return TokenizedCaptions.of([image.tokens or () for image in part], tuple)
         tokenizer = create_tokenizer("words" if self.tokenizer == "karpathy" else self.tokenizer)
         return TokenizedCaptions.of([image.captions for image in part], tokenizer)
 
@@ -297,43 +275,23 @@ class CaptionedData(Config):
         return self.tokenizer == "karpathy" and any(image.tokens is None for image in images)
 
 
-class RegionSource(Protocol):
-    """What makes captioned images a data set: a feature store, or the images themselves and an extractor."""
-
-    @property
-    def feature_dim(self) -> int: ...
-
-    @property
-    def has_boxes(self) -> bool: ...
-
-    @property
-    def backbone(self) -> Backbone | None: ...
-
-    def captions(self, images: Sequence[CaptionedImage]) -> CaptionDataset:
-        """Return images of a split with their regions; raise DataError where some have none."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
-class StoredRegions:
-    """The regions of a feature store."""
+class RegionSource:
+    """What makes captioned images a data set: a feature store, or the images themselves and an extractor.
 
-    store: FeatureStore
-    backbone: None = None
+    captions: returns images of a split with their regions; raises DataError where some have none. The others are as in
+    `DataModule`; the width is 0 where it is known in training only.
+    """
 
-    @property
-    def feature_dim(self) -> int:
-        """Channels of a feature."""
-        return self.store.feature_dim
+    captions: Callable[[Sequence[CaptionedImage]], CaptionDataset]
+    feature_dim: int
+    has_boxes: bool
+    backbone: Backbone | None = None
 
-    @property
-    def has_boxes(self) -> bool:
-        """Whether the store has boxes."""
-        return self.store.has_boxes
-
-    def captions(self, images: Sequence[CaptionedImage]) -> CaptionDataset:
-        """Return images with their features; raise DataError, naming one, where some are not in the store."""
-        return stored_captions(images, self.store)
+    @staticmethod
+    def stored(store: FeatureStore) -> RegionSource:
+        """Return the regions of a feature store."""
+        return RegionSource(partial(stored_captions, store=store), store.feature_dim, store.has_boxes)
 
 
 class KarpathyData(CaptionedData):
@@ -366,7 +324,7 @@ class KarpathyData(CaptionedData):
         store = self.open_store()
         if train:
             _spot_check(store)
-        return StoredRegions(store)
+        return RegionSource.stored(store)
 
     def read_images(self) -> list[CaptionedImage]:
         """Read the annotations."""
@@ -374,22 +332,10 @@ class KarpathyData(CaptionedData):
 
 
 def stored_captions(images: Sequence[CaptionedImage], store: FeatureStore) -> CaptionDataset:
-    """Images whose features are in a store under a name of `ImageIndex`; raise DataError, naming one, otherwise."""
+    """Images whose features `ConcatFeatureStore.find` finds in a store; raise DataError, naming one, otherwise."""
     ids, captions = tuple(image.id for image in images), tuple(image.captions for image in images)
     read = ConcatFeatureStore((store,)).reader(ids, [image.file for image in images])
     return CaptionDataset(ids, captions, read, str(store.path), store.extractor)
-
-
-@contextmanager
-def _gc_paused() -> Iterator[None]:
-    """Disable garbage collection, which takes a third of the time among millions of new objects and frees none."""
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if before:
-            gc.enable()
 
 
 def _spot_check(store: FeatureStore) -> None:
@@ -411,10 +357,25 @@ class EncodedCaptions:
         """Captions cut at `max_caption_length` words; captions without tokens are left out."""
         import torch
 
-        rows, counts = split.tokenized.encoded(vocabulary, max_caption_length)
+        tokenized, images = split.tokenized, len(split)
+        lengths = np.diff(tokenized.offsets)
+        owner = np.repeat(np.arange(images), np.diff(tokenized.image_offsets))
+        nonempty = lengths > 0
+        owner, starts = owner[nonempty], tokenized.offsets[:-1][nonempty]
+        lengths = lengths[nonempty].clip(max=max_caption_length)
+        counts = np.bincount(owner, minlength=images)
         if not counts.all():
             name = split.ids[int(counts.argmin())]
             raise DataError(f"image {name} has no caption with a word in it; take it out of the training split")
+        row = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)  # index within the image
+        longest = int(lengths.max(initial=0))
+        rows = np.full((images, int(counts.max(initial=0)), longest + 2), -1, np.int32)
+        rows[owner, row, 0] = vocabulary.bos_token_id
+        rows[owner, row, lengths + 1] = vocabulary.eos_token_id
+        ids = np.array(vocabulary.encode(tokenized.words), np.int32)
+        for position in range(longest):
+            longer = lengths > position
+            rows[owner[longer], row[longer], position + 1] = ids[tokenized.token_ids[starts[longer] + position]]
         return EncodedCaptions(torch.from_numpy(rows), torch.from_numpy(counts))
 
     def rows(self, images: np.ndarray, rows: int, generator: torch.Generator) -> Int[Tensor, "B K T"]:

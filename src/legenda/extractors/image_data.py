@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -16,14 +16,13 @@ from pydantic import PrivateAttr
 
 from legenda.config import PositiveInt
 from legenda.data.annotations import CaptionedImage
-from legenda.data.captions import CaptionDataset, CaptionedData, KarpathyData, RegionSource, StoredRegions
+from legenda.data.captions import CaptionDataset, CaptionedData, KarpathyData, RegionSource
 from legenda.data.features import open_features
 from legenda.data.features.base import FeatureStore
 from legenda.errors import DataError
 from legenda.extractors.base import Extractor, load_extractor, run_extractor
 from legenda.extractors.images import read_image
 from legenda.jobs.work import extract_missing
-from legenda.models.backbone import Backbone
 from legenda.regions import Regions
 
 ImageReader = Callable[[np.ndarray], list[Image.Image]]
@@ -66,62 +65,40 @@ class BackboneData(CaptionedData):
             self.extract()
         return open_features(self.feature_path)
 
-    def open_regions(self, *, train: bool = False) -> RegionSource:  # noqa: ARG002
+    def open_regions(self, *, train: bool = False) -> RegionSource:
         """Return the stored features, or the pixels for a backbone that is trained."""
-        if self.train_backbone:
-            return ImageRegions(self, load_extractor(f"pixels:{self.image_size}"))
-        return _StoredWithImages(self.open_store(), data=self)
+        if not self.train_backbone:
+            source = RegionSource.stored(self.open_store())
 
+            def captions(images: Sequence[CaptionedImage]) -> CaptionDataset:
+                return replace(source.captions(images), open_images=self.reader(images))
 
-@dataclass(frozen=True, eq=False)
-class _StoredWithImages(StoredRegions):
-    data: BackboneData | None = None
-
-    def captions(self, images: Sequence[CaptionedImage]) -> CaptionDataset:
-        assert self.data is not None
-        return replace(super().captions(images), open_images=self.data.reader(images))
-
-
-@dataclass(frozen=True, eq=False)
-class ImageRegions:
-    """The regions that an extractor makes of images whenever they are read."""
-
-    data: BackboneData
-    extractor: Extractor
-    has_boxes: bool = True
-
-    @cached_property
-    def backbone(self) -> Backbone:
-        """The backbone with its pre-trained weights, from which a training starts."""
+            return replace(source, captions=captions)
+        pixels = self.extracted(load_extractor(f"pixels:{self.image_size}"))
+        if not train:
+            return pixels
         from legenda.extractors.backbone import load_backbone
 
-        data = self.data
-        return load_backbone(
-            data.backbone,
-            data.image_size,
-            augment=data.augment,
-            gradient_checkpointing=data.gradient_checkpointing,
-        )
+        options = {"augment": self.augment, "gradient_checkpointing": self.gradient_checkpointing}
+        backbone = load_backbone(self.backbone, self.image_size, **options)
+        return replace(pixels, feature_dim=backbone.set_trainable(True), backbone=backbone)
 
-    @property
-    def feature_dim(self) -> int:
-        """Channels of the backbone's map."""
-        return self.backbone.set_trainable(True)
+    def extracted(self, extractor: Extractor) -> RegionSource:
+        """Return the regions that an extractor makes of images whenever they are read."""
 
-    def captions(self, images: Sequence[CaptionedImage]) -> CaptionDataset:
-        """Return images of a split, which are read when their regions are."""
-        ids = tuple(image.id for image in images)
-        open_images = self.data.reader(images)
+        def captions(images: Sequence[CaptionedImage]) -> CaptionDataset:
+            ids, references = tuple(image.id for image in images), tuple(image.captions for image in images)
+            open_images, window = self.reader(images), getattr(self, "window", 0)
 
-        def read(positions: np.ndarray) -> Regions:
-            found = run_extractor(self.extractor, open_images(positions), [ids[position] for position in positions])
-            return Regions.stack([Regions.from_numpy(*regions) for regions in found])
+            def read(positions: np.ndarray) -> Regions:
+                found = run_extractor(extractor, open_images(positions), [ids[position] for position in positions])
+                return Regions.stack([Regions.from_numpy(*regions) for regions in found])
 
-        captions = tuple(image.captions for image in images)
-        window = getattr(self.data, "window", 0)
-        return CaptionDataset(
-            ids, captions, read, self.data.source, self.extractor.name, open_images=open_images, window=window
-        )
+            return CaptionDataset(
+                ids, references, read, self.source, extractor.name, open_images=open_images, window=window
+            )
+
+        return RegionSource(captions, feature_dim=0, has_boxes=True)
 
 
 class ImageData(BackboneData, KarpathyData):
@@ -175,7 +152,7 @@ class ImageData(BackboneData, KarpathyData):
 
     def open_regions(self, *, train: bool = False) -> RegionSource:
         """Return the regions that the given extractor makes; else as `BackboneData`."""
-        return super().open_regions(train=train) if self._extractor is None else ImageRegions(self, self._extractor)
+        return super().open_regions(train=train) if self._extractor is None else self.extracted(self._extractor)
 
     def _path(self, image: CaptionedImage) -> Path:
         return (self.images or self.annotations.parent) / image.file
