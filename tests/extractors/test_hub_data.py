@@ -2,6 +2,7 @@
 
 import io
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -114,14 +115,10 @@ def test_a_backbone_is_trained_from_a_stream(parquet, tmp_path, monkeypatch):
         ({"image_column": "picture"}, "has no column 'picture'"),
         ({"caption_column": "cocoid"}, "has no text in cocoid"),
         ({"splits": {"train": "training"}}, "has the splits train; name them in data.splits"),
-        ({"files": "nowhere/*.parquet"}, "cannot be opened as a data set"),
+        ({"files": Path("nowhere/*.parquet")}, "cannot be opened as a data set"),
     ],
 )
 def test_wrong_names_are_one_sentence(parquet, changes, message):
-    from pathlib import Path
-
-    if "files" in changes:
-        changes = {"files": Path(changes["files"])}
     with pytest.raises(DataError, match=message):
         options(parquet, **changes).split("train")
 

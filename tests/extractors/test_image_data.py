@@ -89,19 +89,12 @@ def test_a_frozen_backbone_writes_its_features_once(table, backbone, tmp_path):
 
 def test_a_trained_backbone_is_saved_with_the_captioner(table, backbone, tmp_path, capsys):
     out = tmp_path / "run"
-    extra = [
-        "data.gradient_checkpointing=true",
-        "training.backbone_rate=1.0",
-        "training.epochs=12",
-        "training.schedule.learning_rate=0.02",
-    ]
+    extra = ["data.gradient_checkpointing=true", "training.backbone_rate=1.0"]
+    extra += ["training.epochs=12", "training.schedule.learning_rate=0.02"]
     main([*options(table, backbone, trained=True), *extra, "--out", str(out)])
     model, untrained = legenda.load(out), load_backbone(backbone)
-    changed = [
-        not torch.equal(after, before)
-        for after, before in zip(model.backbone.parameters(), untrained.parameters(), strict=True)
-    ]
-    assert any(changed)
+    pairs = zip(model.backbone.parameters(), untrained.parameters(), strict=True)
+    assert any(not torch.equal(after, before) for after, before in pairs)
     main(["evaluate", str(out), "--split", "val"])
     captions = json.loads((out / "evaluation_val.json").read_text())["captions"]
     capsys.readouterr()
@@ -145,14 +138,9 @@ def test_networks_of_other_libraries(name, monkeypatch):
     if name.startswith("timm"):
         timm = pytest.importorskip("timm")
         create = timm.create_model
-        monkeypatch.setattr(
-            timm, "create_model", lambda name, **options: create(name, **{**options, "pretrained": False})
-        )
-    if name.startswith("torchvision"):
-        from torchvision import models
-
-        monkeypatch.setattr("legenda.extractors.detection.load_published", lambda build, *_: build(weights=None))
-        assert models
+        untrained = lambda name, **options: create(name, **{**options, "pretrained": False})  # noqa: E731
+        monkeypatch.setattr(timm, "create_model", untrained)
+    monkeypatch.setattr("legenda.extractors.detection.load_published", lambda build, *_: build(weights=None))
     network = load_backbone(name, None if "vit" in name else 64)
     regions = network(Regions(to_pixels([Image.new("RGB", (50, 40))], network.config.image_size)))
     assert regions.boxes is not None

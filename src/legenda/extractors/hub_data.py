@@ -98,7 +98,10 @@ class HubData(BackboneData):
         for part, rows in parts.items():
             if self.split_column is None and part not in ours:
                 continue
-            self._check_columns(rows, (self.image_column, *columns))
+            known = rows.column_names or list(next(iter(rows), {}))
+            for column in (self.image_column, *columns):
+                if column.split(".")[0] not in known:
+                    raise DataError(f"{self.source} has no column {column!r}; {did_you_mean(column, known)}")
             for row, values in enumerate(rows.select_columns(list({column.split(".")[0]: None for column in columns}))):
                 captions = _field(values, self.caption_column)
                 captions = [captions] if isinstance(captions, str) else captions or []
@@ -152,12 +155,6 @@ class HubData(BackboneData):
 
     def _load(self) -> Mapping[str, Any]:
         return _load(self.name, self.subset, self.files, self.streaming)
-
-    def _check_columns(self, rows: Any, columns: Sequence[str]) -> None:
-        known = rows.column_names or list(next(iter(rows), {}))
-        for column in columns:
-            if column.split(".")[0] not in known:
-                raise DataError(f"{self.source} has no column {column!r}; {did_you_mean(column, known)}")
 
     def _fetcher(self, images: Sequence[CaptionedImage]) -> Callable[[np.ndarray], list[tuple[int, Any]]]:
         """Return a function from positions in images of one part to pairs of them and encoded images."""
