@@ -113,21 +113,15 @@ def load_grid(name: str, weights: Path | None, device: torch.device, allow_downl
         model: resnet.ResNet = load_published(getattr(resnet, name), name, allow_download)
     else:
         with torch.device("meta"):
-            model = build_grid(name)
+            if name == RESNEXT152:
+                model = resnet.ResNet(resnet.Bottleneck, [3, 8, 36, 3], groups=32, width_per_group=8)
+            else:
+                model: resnet.ResNet = getattr(resnet, name)()
+        model.register_module("fc", nn.Identity())  # the classifier, which a grid does not need
         hint = f"name weights of {name}"
         state = read_tensors(weights, hint)
         load_weights(model, rename_detectron(state, weights) if name.startswith("resnext") else state, weights, hint)
     return partial(extract_grids, model.eval().to(device))
-
-
-def build_grid(name: str) -> resnet.ResNet:
-    """Return a backbone with random weights, its unused classifier without any."""
-    if name == RESNEXT152:
-        model = resnet.ResNet(resnet.Bottleneck, [3, 8, 36, 3], groups=32, width_per_group=8)
-    else:
-        model: resnet.ResNet = getattr(resnet, name)()
-    model.register_module("fc", nn.Identity())
-    return model
 
 
 def rename_detectron(state: dict[str, Tensor], path: Path) -> dict[str, Tensor]:

@@ -184,10 +184,11 @@ class FeatureStore(ABC):
         counts = np.array([len(features) for features, _ in regions], np.int64)
         mask = np.arange(counts.max(initial=0)) < counts[:, None]
         halves = bool(regions) and all(features.dtype == np.float16 for features, _ in regions)
-        features = np.zeros((*mask.shape, self.feature_dim), np.float16 if halves else np.float32)
+        features = np.empty((*mask.shape, self.feature_dim), np.float16 if halves else np.float32)
         boxes = np.zeros((*mask.shape, 4), np.float32) if self.has_boxes else None
         for row, (image_features, image_boxes) in enumerate(regions):
             features[row, : len(image_features)] = image_features
+            features[row, len(image_features) :] = 0
             if boxes is not None:
                 boxes[row, : len(image_features)] = image_boxes
         return RegionArrays(features, boxes, mask)
@@ -208,25 +209,26 @@ class FeatureStore(ABC):
 
     def read_valid(self, position: int) -> Regions:
         """Return the features, float16 or float32, and boxes of an image; raise DataError where they are not valid."""
-        where = f"{self.path}: image '{self.ids[position]}'"
         try:
             features, boxes = self.load(position)
         except DataError:
             raise
         except Exception as error:  # readers of damaged files raise exceptions of any type
-            raise DataError(f"{where} cannot be read ({first_line(error)}); {self.remedy}") from error
+            raise self._fault(position, f"cannot be read ({first_line(error)})", self.remedy) from error
         try:
             features, boxes = check_regions(features, boxes)
         except ValueError as fault:
-            raise DataError(f"{where} has {fault}; {self.remedy}") from None
-        fault = None
+            raise self._fault(position, f"has {fault}", self.remedy) from None
         if self.feature_dim and features.shape[1] != self.feature_dim:
-            fault = f"features of width {features.shape[1]}, but the first image {self.feature_dim}"
+            fault = f"has features of width {features.shape[1]}, but the first image {self.feature_dim}"
         elif self.feature_dim and (boxes is not None) != self.has_boxes:
-            fault = f"{'no ' if boxes is None else ''}boxes, unlike the first image"
-        if fault is not None:
-            raise DataError(f"{where} has {fault}; a store holds features of one extractor")
-        return features, boxes
+            fault = f"has {'no ' if boxes is None else ''}boxes, unlike the first image"
+        else:
+            return features, boxes
+        raise self._fault(position, fault, "a store holds features of one extractor")
+
+    def _fault(self, position: int, fault: str, remedy: str) -> DataError:
+        return DataError(f"{self.path}: image '{self.ids[position]}' {fault}; {remedy}")
 
 
 def check_regions(features: np.ndarray, boxes: np.ndarray | None, dtype: np.dtype | None = None) -> Regions:
@@ -245,7 +247,7 @@ def check_regions(features: np.ndarray, boxes: np.ndarray | None, dtype: np.dtyp
     if features.dtype == np.float16:
         bits = features.reshape(-1).view(np.uint16)  # np.isfinite takes five times as long
         blocks = (bits[start : start + _BLOCK] for start in range(0, bits.size, _BLOCK))
-        if any(((block & 0x7FFF) >= _HALF_INFINITY).any() for block in blocks):
+        if any((block & 0x7FFF).max() >= _HALF_INFINITY for block in blocks):
             raise ValueError("features that are NaN or infinite")
     else:
         worst = np.maximum(-float(features.min()), float(features.max()))  # NaN wins every minimum and maximum
@@ -261,10 +263,11 @@ def check_regions(features: np.ndarray, boxes: np.ndarray | None, dtype: np.dtyp
     boxes = np.asarray(boxes, np.float32)
     if boxes.shape != (len(features), 4):
         raise ValueError(f"boxes of shape {boxes.shape} for {len(features)} regions")
-    inside = ((boxes >= -_BOX_TOLERANCE) & (boxes <= 1 + _BOX_TOLERANCE)).all(1)
-    if not inside.all():
+    low, high = boxes.min(), boxes.max()
+    if not (low >= -_BOX_TOLERANCE and high <= 1 + _BOX_TOLERANCE):
+        inside = ((boxes >= -_BOX_TOLERANCE) & (boxes <= 1 + _BOX_TOLERANCE)).all(1)
         raise ValueError(f"the box {boxes[~inside][0].tolist()}, which leaves 0..1")
-    cut = boxes.clip(0, 1)
+    cut = boxes if low >= 0 and high <= 1 else boxes.clip(0, 1)
     filled = (cut[:, 2:] > cut[:, :2]).all(1)
     if not filled.all():
         raise ValueError(f"the box {boxes[~filled][0].tolist()}, which is empty (x1 < x2 and y1 < y2 are needed)")

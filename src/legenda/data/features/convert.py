@@ -295,8 +295,7 @@ def _read(
     store: FeatureStore, positions: np.ndarray, verify: bool, progress: Callable[[int, int], None]
 ) -> tuple[dict[str, Any], list[str]]:
     """Read images one by one; return what their regions have in common, and the messages of broken entries."""
-    counts, lows, highs, sums, areas, problems = [], [], [], [], [], []
-    dtypes: set[str] = set()
+    read, areas, problems = [], [], []
     for done, position in enumerate(positions.tolist(), start=1):
         try:
             features, boxes = store.read_valid(position)
@@ -305,21 +304,18 @@ def _read(
         except DataError as error:
             problems.append(str(error))
             continue
-        dtypes.add(str(features.dtype))
-        counts.append(len(features))
-        lows.append(features.min())
-        highs.append(features.max())
-        sums.append(features.mean(dtype=np.float64))
+        read.append((len(features), features.min(), features.max(), features.mean(dtype=np.float64), features.dtype))
         if boxes is not None:
             areas.append(float(((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])).mean()))
         progress(done, len(positions))
-    if not counts:
+    if not read:
         return {}, problems
+    counts, lows, highs, means, dtypes = zip(*read, strict=True)
     facts = {
         "regions": f"{min(counts)} to {max(counts)} per image, mean {np.mean(counts):.1f}",
         "dimensions": str(store.feature_dim),
-        "dtype": ", ".join(sorted(dtypes)),
-        "features": f"{min(lows):.4g} to {max(highs):.4g}, mean {np.mean(sums):.4g}",
+        "dtype": ", ".join(sorted(set(map(str, dtypes)))),
+        "features": f"{min(lows):.4g} to {max(highs):.4g}, mean {np.mean(means):.4g}",
         "boxes": f"x1 y1 x2 y2 in 0..1, mean area {np.mean(areas):.3f}" if areas else "none",
     }
     return facts, problems

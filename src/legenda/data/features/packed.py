@@ -39,6 +39,7 @@ from legenda.io import atomic_write, get_field, read_json, read_text, verified
 FORMAT = "legenda.features.1"
 MANIFEST = "manifest.json"
 """The file that describes a job in the folder of its shards."""
+_DTYPES = {"F16": "<f2", "F32": "<f4", "I64": "<i8"}
 _TYPES = {"features": ("F16", "F32"), "boxes": ("F32",), "offsets": ("I64",), "checksums": ("I64",)}
 """Safetensors' names of the types that the arrays of a store may have."""
 _AGAIN = "extract it again"
@@ -58,28 +59,32 @@ class PackedFeatureStore(FeatureStore):
     def __init__(self, path: str | Path) -> None:
         path = Path(path)
         hint = "name a feature file made by `legenda extract`"
-        file: Any = verified(lambda: safetensors.safe_open(path, framework="numpy"), path, hint)
-        metadata = file.metadata() or {}
+        metadata, entries, start = verified(lambda: _read_header(path), path, hint)
         if metadata.get("format") != FORMAT:
             raise DataError(f"{path} is a safetensors file but not a feature store; make one with `legenda extract`")
         ids = verified(lambda: json.loads(metadata["ids"]), path, _AGAIN)
         if not isinstance(ids, list) or not ids or not all(isinstance(image, str) for image in ids):
             raise DataError(f"{path} has no list of names as its 'ids'; {_AGAIN}")
         super().__init__(path, ids, metadata.get("extractor", UNNAMED))
-        self._arrays = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-        self.has_boxes = "boxes" in self._arrays
-        shape = self._arrays["features"].get_shape() if "features" in self._arrays else ()
+        self.has_boxes = "boxes" in entries
+        shape = entries["features"]["shape"] if "features" in entries else ()
         rows, self.feature_dim = shape if len(shape) == 2 else (0, 0)
+        data = verified(lambda: np.asarray(np.memmap(path, np.uint8, "r", start)), path, _AGAIN)
+        self._arrays: dict[str, np.ndarray] = {}
         layout = {"features": [rows, self.feature_dim], "offsets": [len(self) + 1], "boxes": [rows, 4]}
         for name, shape in (layout | {"checksums": [len(self)]}).items():
-            array, types = self._arrays.get(name), _TYPES[name]
-            if array is None and name in ("features", "offsets"):
-                raise DataError(f"{path} holds no array '{name}'; {_AGAIN}")
-            if array is not None and array.get_dtype() not in types:
-                raise DataError(f"'{name}' of {path} is {array.get_dtype()}, not {' or '.join(types)}; {_AGAIN}")
-            if array is not None and array.get_shape() != shape:
-                raise DataError(f"'{name}' of {path} has the shape {array.get_shape()}, unlike its {len(self)} images")
-        self._offsets = file.get_tensor("offsets")
+            entry, types = entries.get(name), _TYPES[name]
+            if entry is None:
+                if name in ("features", "offsets"):
+                    raise DataError(f"{path} holds no array '{name}'; {_AGAIN}")
+                continue
+            if entry["dtype"] not in types:
+                raise DataError(f"'{name}' of {path} is {entry['dtype']}, not {' or '.join(types)}; {_AGAIN}")
+            if entry["shape"] != shape:
+                raise DataError(f"'{name}' of {path} has the shape {entry['shape']}, unlike its {len(self)} images")
+            values = data[slice(*entry["data_offsets"])].view(_DTYPES[entry["dtype"]])
+            self._arrays[name] = values.reshape(shape)
+        self._offsets = self._arrays["offsets"]
         if self._offsets[0] != 0 or self._offsets[-1] != rows or (self._offsets[1:] <= self._offsets[:-1]).any():
             raise DataError(f"{path} has 'offsets' that do not fit its {len(self)} images; {_AGAIN}")
 
@@ -95,6 +100,14 @@ class PackedFeatureStore(FeatureStore):
             (expected,) = self._arrays["checksums"][position : position + 1].tolist()
             if image_checksum(self.ids[position], *self.load(position)) != expected:
                 raise DataError(f"{self.path}: image '{self.ids[position]}' differs from its checksum; {_AGAIN}")
+
+
+def _read_header(path: Path) -> tuple[dict[str, str], dict[str, Any], int]:
+    """Return a safetensors file's metadata, its entries by name, and where its data start; raise if it is damaged."""
+    metadata = safetensors.safe_open(path, framework="numpy").metadata()
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        return metadata or {}, json.loads(file.read(length)), 8 + length
 
 
 def image_checksum(image: str, features: np.ndarray, boxes: np.ndarray | None) -> int:

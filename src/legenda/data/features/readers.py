@@ -380,15 +380,10 @@ def _read_arrays(file: Any, image: str, sizes: Mapping[str, tuple[float, float]]
     if "x" in arrays and "feat" not in arrays:
         x = arrays["x"]
         features, pixels = x if x.shape[-1] == _WIDTH else x.T, arrays.get("bbox", arrays.get("boxes"))
-        if pixels is None:
-            return features, None
+        size = sizes.get(image)
         if "image_w" in arrays and "image_h" in arrays:
-            width, height = float(arrays["image_w"]), float(arrays["image_h"])
-        elif image in sizes:
-            width, height = sizes[image]
-        else:
-            return features, None
-        return features, scale_boxes(pixels, width, height)
+            size = float(arrays["image_w"]), float(arrays["image_h"])
+        return features, None if pixels is None or size is None else scale_boxes(pixels, *size)
     name = "feat" if "feat" in arrays else next(iter(arrays)) if len(arrays) == 1 else None
     if name is None:
         raise ValueError(f"it holds {', '.join(arrays) or 'nothing'}, and neither feat nor x")
