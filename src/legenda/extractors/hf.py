@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from PIL import Image
 from legenda.compute import ComputeOptions
 from legenda.errors import ConfigError, import_extra
 from legenda.extractors.backbone import extract_map, hub_errors, load_backbone, load_pretrained
-from legenda.extractors.base import Extractor, ImageRegions, digest_of
+from legenda.extractors.base import Extract, Extractor, ImageRegions, digest_of
 from legenda.extractors.detection import map_groups, select_regions
 
 
@@ -32,44 +31,41 @@ def load_hf(model: str, *, compute: ComputeOptions, allow_download: bool = True)
         backbone = load_backbone(f"hf:{model}", allow_download=allow_download).to(device)
         return Extractor(name, partial(extract_map, backbone))
     net, processor = load_pretrained(model, "AutoModelForObjectDetection", allow_download=allow_download)
-    detector = Detector(net.to(device), processor, model)
-    return Extractor(name, detector, with_num_regions=detector.with_num_regions)
+    extract = partial(extract_queries, net.to(device), processor)
 
-
-@dataclass(frozen=True)
-class Detector:
-    """The last decoder states of a DETR for its most confident queries, num_regions of them."""
-
-    model: Any
-    processor: Any
-    name: str
-    num_regions: int | None = None
-
-    def with_num_regions(self, num_regions: int) -> Detector:
-        """Return the detector with a fixed number of regions; raise ConfigError where it has fewer queries."""
-        queries = getattr(self.model.config, "num_queries", num_regions)
-        if num_regions > queries:
+    def with_num_regions(count: int) -> Extract:
+        queries = getattr(net.config, "num_queries", count)
+        if count > queries:
             raise ConfigError(
-                f"hf:{self.name} has {queries} queries, fewer than {num_regions} regions; ask for fewer, or name "
-                "another detector"
+                f"hf:{model} has {queries} queries, fewer than {count} regions; ask for fewer, or name another detector"
             )
-        return replace(self, num_regions=num_regions)
+        return partial(extract, num_regions=count)
 
-    def __call__(self, images: list[Image.Image]) -> list[ImageRegions]:
-        """Return the regions; images of one size are a batch where others would be padded."""
-        pads = getattr(self.processor, "do_pad", False)
-        return map_groups(self._extract, images, lambda image: image.size if pads else None)
+    return Extractor(name, extract, with_num_regions=with_num_regions)
 
-    @torch.inference_mode()
-    def _extract(self, images: list[Image.Image]) -> list[ImageRegions]:
-        parameter = next(self.model.parameters())
-        inputs = self.processor(images=images, return_tensors="pt").to(parameter.device)
-        inputs["pixel_values"] = inputs["pixel_values"].to(parameter.dtype)
-        outputs = self.model(**inputs)
-        states, logits = outputs.last_hidden_state.float(), outputs.logits.float()
-        has_no_object_class = logits.shape[-1] == self.model.config.num_labels + 1
-        probs = logits.softmax(dim=-1)[..., :-1] if has_no_object_class else logits.sigmoid()
-        centers, sizes = outputs.pred_boxes.float().split(2, dim=-1)
-        boxes = torch.cat([centers - sizes / 2, centers + sizes / 2], dim=-1).clamp(0, 1)
-        found = zip(states, boxes, probs.amax(dim=-1), strict=True)
-        return [select_regions(*image, self.num_regions) for image in found]
+
+def extract_queries(
+    model: Any, processor: Any, images: list[Image.Image], num_regions: int | None = None
+) -> list[ImageRegions]:
+    """Return the last decoder states of a DETR for its most confident queries, `num_regions` of them, and their boxes.
+
+    Images of one size are a batch where others would be padded.
+    """
+    pads = getattr(processor, "do_pad", False)
+    extract = partial(_extract, model, processor, num_regions)
+    return map_groups(extract, images, lambda image: image.size if pads else None)
+
+
+@torch.inference_mode()
+def _extract(model: Any, processor: Any, num_regions: int | None, images: list[Image.Image]) -> list[ImageRegions]:
+    parameter = next(model.parameters())
+    inputs = processor(images=images, return_tensors="pt").to(parameter.device)
+    inputs["pixel_values"] = inputs["pixel_values"].to(parameter.dtype)
+    outputs = model(**inputs)
+    states, logits = outputs.last_hidden_state.float(), outputs.logits.float()
+    has_no_object_class = logits.shape[-1] == model.config.num_labels + 1
+    probs = logits.softmax(dim=-1)[..., :-1] if has_no_object_class else logits.sigmoid()
+    centers, sizes = outputs.pred_boxes.float().split(2, dim=-1)
+    boxes = torch.cat([centers - sizes / 2, centers + sizes / 2], dim=-1).clamp(0, 1)
+    found = zip(states, boxes, probs.amax(dim=-1), strict=True)
+    return [select_regions(*image, num_regions) for image in found]
