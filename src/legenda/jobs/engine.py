@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
 from multiprocessing import get_context
@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 from legenda.errors import ConfigError, DataError, LegendaError, import_extra
-from legenda.jobs.job import Job, ShardResult, Task, process_shard, read_result
+from legenda.jobs.job import Job, JobStats, Task, process_shard, read_result
 from legenda.registry import load_plugin, plugin_files
 
 EngineName = Literal["local", "pool", "ray"]
@@ -46,20 +46,6 @@ _ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DATA_LOG_LEVEL": "ERROR"}
 
 Load = Callable[[str], Task]
 """Returns a task with its models on a device; picklable for a pool and for Ray, with absolute paths."""
-
-
-@dataclass(frozen=True)
-class JobStats:
-    """Sums over complete shards.
-
-    cached: images of shards that an earlier call completed. seconds: wall time of this call.
-    """
-
-    shards: int = 0
-    images: int = 0
-    failed: int = 0
-    cached: int = 0
-    seconds: float = 0.0
 
 
 def run_job(
@@ -92,10 +78,9 @@ def run_job(
     else:
         results = (_run_in_pool if engine == "pool" else _run_with_ray)(job, load, device, threads, workers)
     for result in results:
-        cached = result.cached * result.images
-        totals.update(shards=1, images=result.images, failed=result.failed, cached=cached)
+        totals.update(vars(result))
         advance(totals["images"] - done)
-    stats = JobStats(**totals, seconds=time.monotonic() - start)
+    stats = replace(JobStats(**totals), seconds=time.monotonic() - start)
     if (stats.shards, stats.images) != (job.shards, job.images):
         raise DataError(
             f"{job.folder} holds {stats.images} of {job.images} images in {stats.shards} of {job.shards} shards; call "
@@ -105,7 +90,7 @@ def run_job(
     return stats
 
 
-Worker = Callable[[int], ShardResult]
+Worker = Callable[[int], JobStats]
 """Processes a shard; see `process_shard`."""
 
 
@@ -124,7 +109,7 @@ def start_worker(
     return partial(process_shard, job, load(device), advance=advance)
 
 
-def _run_here(job: Job, load: Load, device: str, threads: int, advance: Callable[[], object]) -> Iterator[ShardResult]:
+def _run_here(job: Job, load: Load, device: str, threads: int, advance: Callable[[], object]) -> Iterator[JobStats]:
     before = torch.get_num_threads()
     try:
         yield from map(start_worker(job, load, device, threads, advance=advance), range(job.shards))
@@ -132,7 +117,7 @@ def _run_here(job: Job, load: Load, device: str, threads: int, advance: Callable
         torch.set_num_threads(before)
 
 
-def _run_in_pool(job: Job, load: Load, device: str, threads: int, workers: int) -> Iterator[ShardResult]:
+def _run_in_pool(job: Job, load: Load, device: str, threads: int, workers: int) -> Iterator[JobStats]:
     """Yield the results of shards from processes; where one of them is killed, they are started again."""
     remaining, restarts = deque(range(job.shards)), 0
     while remaining:
@@ -205,7 +190,7 @@ def _exit_with_parent(alive: Connection) -> None:
     os._exit(1)
 
 
-def _process_in_pool(shard: int) -> ShardResult:
+def _process_in_pool(shard: int) -> JobStats:
     return _get_worker()(shard)
 
 
@@ -245,7 +230,7 @@ def ray_cluster(workers: int) -> Iterator[None]:
         ray.shutdown()
 
 
-def _run_with_ray(job: Job, load: Load, device: str, threads: int, workers: int) -> Iterator[ShardResult]:
+def _run_with_ray(job: Job, load: Load, device: str, threads: int, workers: int) -> Iterator[JobStats]:
     """Yield the results of shards from Ray's processes.
 
     A worker that dies is restarted and repeats its chunk without the complete shards.
@@ -289,8 +274,8 @@ class _RayWorker:
     def __init__(self, *arguments: Any) -> None:
         self._get_worker = cache(lambda: start_worker(*arguments))
 
-    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, list[ShardResult | LegendaError]]:
-        results: list[ShardResult | LegendaError] = []
+    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, list[JobStats | LegendaError]]:
+        results: list[JobStats | LegendaError] = []
         try:
             results.extend(self._get_worker()(int(shard)) for shard in batch["data"])
         except LegendaError as error:

@@ -264,15 +264,20 @@ class Task(Protocol):
 
 
 @dataclass(frozen=True)
-class ShardResult:
-    """A complete shard: its images, how many of them failed, and whether an earlier call completed it."""
+class JobStats:
+    """Sums over complete shards.
 
-    images: int
-    failed: int
-    cached: bool
+    failed: images without a result. cached: images of shards that an earlier call completed. seconds: wall time.
+    """
+
+    shards: int = 0
+    images: int = 0
+    failed: int = 0
+    cached: int = 0
+    seconds: float = 0.0
 
 
-def process_shard(job: Job, task: Task, shard: int, advance: Callable[[], object] = lambda: None) -> ShardResult:
+def process_shard(job: Job, task: Task, shard: int, advance: Callable[[], object] = lambda: None) -> JobStats:
     """Process the images of a shard and write its files, unless they exist; `advance` is called after each image.
 
     Batches are made of images in the order of their sizes. A shard whose worker was killed is repeated from its first
@@ -302,10 +307,10 @@ def process_shard(job: Job, task: Task, shard: int, advance: Callable[[], object
     return read_result(job, shard, cached=False)
 
 
-def read_result(job: Job, shard: int, *, cached: bool) -> ShardResult:
+def read_result(job: Job, shard: int, *, cached: bool) -> JobStats:
     """Return the counts of a complete shard."""
-    failed = Counter("error" in line for line in job.lines(shard))
-    return ShardResult(failed.total(), failed[True], cached)
+    lines = job.lines(shard)
+    return JobStats(1, len(lines), sum("error" in line for line in lines), len(lines) if cached else 0)
 
 
 class _AttemptLog:

@@ -22,8 +22,8 @@ from legenda.extractors.base import Extractor, identify, load_extractor
 from legenda.extractors.images import ImageFile, check_ids, extract_batch, image_id, is_url, read_batches
 from legenda.extractors.video import FrameSampling, extract_video
 from legenda.io import check_output, locked
-from legenda.jobs.engine import JobStats, run_job
-from legenda.jobs.job import ImageResult, Job, digest_files, failure, open_job
+from legenda.jobs.engine import run_job
+from legenda.jobs.job import ImageResult, Job, JobStats, digest_files, failure, open_job
 from legenda.models.checkpoint import is_of_transformers, read_checksum
 from legenda.run_folder import CONFIG, VOCABULARY, WEIGHTS
 
