@@ -70,9 +70,8 @@ def test_a_folder_of_cocos_captions_is_read_wholly(tmp_path):
 
 
 def test_karpathys_restval_is_joined_or_kept_apart(tmp_path):
-    images = [
-        {"filename": f"{s}.jpg", "split": s, "sentences": [{"raw": "A dog."}]} for s in ("train", "restval", "val")
-    ]
+    said = [{"raw": "A dog."}]
+    images = [{"filename": f"{s}.jpg", "split": s, "sentences": said} for s in ("train", "restval", "val")]
     path = write(tmp_path / "dataset_coco.json", {"images": images})
     assert splits(path) == {"train": "train", "restval": "train", "val": "val"}
     assert splits(path, restval="exclude") == {"train": "train", "restval": "restval", "val": "val"}
@@ -155,9 +154,8 @@ def test_an_image_keeps_its_captions_verbatim_and_its_file_name_as_id(tmp_path, 
 
 def test_a_coco_image_has_its_cocoid_as_id_and_its_folder_in_the_file(tmp_path):
     name = "COCO_val2014_000000000042.jpg"
-    path = write_images(
-        tmp_path / "dataset_coco.json", entry(filename=name, filepath="val2014", cocoid=42, split="val")
-    )
+    image = entry(filename=name, filepath="val2014", cocoid=42, split="val")
+    path = write_images(tmp_path / "dataset_coco.json", image)
     (image,) = read_annotations(path)
     assert (image.id, image.file, image.split) == ("42", f"val2014/{name}", "val")
 
@@ -215,10 +213,8 @@ def read_videos(path: Path) -> dict[str, tuple[str, tuple[str, ...]]]:
 
 def test_a_folder_of_vatex_has_its_splits_in_the_names(tmp_path):
     rest = [[{"videoID": name, "enCap": [name]}] for name in ("b", "c")]
-    folder = written(
-        tmp_path, **{"vatex_training_v1": VATEX, "vatex_validation_v1": rest[0], "vatex_public_test_v1": rest[1]}
-    )
-    assert read_videos(folder) == {
+    written(tmp_path, vatex_training_v1=VATEX, vatex_validation_v1=rest[0], vatex_public_test_v1=rest[1])
+    assert read_videos(tmp_path) == {
         "-ab_000001_000011": ("train", ("A man runs.", "He runs.")),
         "b": ("val", ("b",)),
         "c": ("test", ("c",)),
@@ -240,9 +236,8 @@ def test_videos_are_data_like_images(tmp_path):
     frames.mkdir()
     for name, length in (("video0", 3), ("video1", 2)):
         np.save(frames / f"{name}.npy", np.arange(length * 4, dtype=np.float32).reshape(1, length, 4))
-    data = KarpathyData(
-        annotations=tmp_path / "train_val_videodatainfo.json", features=frames, min_count=1, max_length=39
-    )
+    annotations = tmp_path / "train_val_videodatainfo.json"
+    data = KarpathyData(annotations=annotations, features=frames, min_count=1, max_length=39)
     opened = data.open(lambda _: None)
     assert opened.feature_dim == 4
     assert Captioning(opened).create("transformer", {"dim": 16, "num_heads": 2}).generation_config.max_length == 39

@@ -138,9 +138,8 @@ def test_images_are_found_under_the_names_of_their_files(tmp_path):
               for n, s in ((7, "train"), (8, "val"))]  # fmt: skip
     (tmp_path / "d.json").write_text(json.dumps({"images": images}))
     write_store(tmp_path / "f.safetensors", [(f"COCO_{n}", np.full((1, 2), n), None) for n in (8, 7)], extractor="x")
-    opened = KarpathyData(annotations=tmp_path / "d.json", features=tmp_path / "f.safetensors", min_count=1).open(
-        nothing
-    )
+    data = KarpathyData(annotations=tmp_path / "d.json", features=tmp_path / "f.safetensors", min_count=1)
+    opened = data.open(nothing)
     assert opened.train.ids == ("7",)
     assert opened.train.read(np.array([0])).features.tolist() == [[[7.0, 7.0]]]
 
@@ -190,8 +189,5 @@ def test_rows_are_what_the_vocabulary_makes_of_each_caption(references, max_capt
 def test_a_model_keeps_the_caption_length_of_its_release_unless_the_data_name_one():
     opened = ScenesData(train=4, validation=2).open(lambda _: None)
     sizes = {"dim": 16, "num_heads": 2}
-    lengths = [
-        Captioning(data).create("xlan", sizes).generation_config.max_length
-        for data in (opened, replace(opened, max_length=39))
-    ]
-    assert lengths == [17, 39]
+    for data, length in ((opened, 17), (replace(opened, max_length=39), 39)):
+        assert Captioning(data).create("xlan", sizes).generation_config.max_length == length

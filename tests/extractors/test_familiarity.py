@@ -31,10 +31,8 @@ def test_a_model_of_scenes_warns_of_photographs_when_it_captions_and_evaluates(m
     (record,) = caplog.records
     assert record.getMessage().startswith(f"{packaged_photographs()[0]} and 3 more: a model of scenes knows only")
     run_command(f"extract {images} --extractor scenes --out {tmp_path / 'store.safetensors'}")
-    entries = [
-        {"filename": path.name, "split": "val", "sentences": [{"raw": "a photograph"}]}
-        for path in packaged_photographs()
-    ]
+    said = [{"raw": "a photograph"}]
+    entries = [{"filename": path.name, "split": "val", "sentences": said} for path in packaged_photographs()]
     (tmp_path / "data.json").write_text(json.dumps({"images": entries}))
     caplog.clear()
     code, _, error = run_command(
