@@ -129,8 +129,6 @@ def _checked(backbone: Backbone, name: str) -> Backbone:
     """Return the backbone; raise ConfigError unless it maps an image to a grid."""
     try:
         backbone.set_trainable(True)
-    except LegendaError as error:
-        raise ConfigError(f"{name} has no feature map: {error}") from error
     except Exception as error:  # networks raise exceptions of any type for what they cannot read
         side = backbone.config.image_size
         raise ConfigError(

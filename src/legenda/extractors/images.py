@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
-from typing import IO, Literal, TypeVar
+from typing import IO, Any, Literal, TypeVar
 from urllib.parse import quote
 
 import numpy as np
@@ -121,7 +121,8 @@ def fetch(url: str) -> bytes:
     content = b""
     for pause in (*FETCH_PAUSES_S, None):
         try:
-            content = _fetch_web(url) if url.startswith(_WEB) else _fetch_store(url)
+            with _open_url(url) as file:
+                content = file.read(MAX_FETCHED_BYTES + 1)
             break
         except Exception as error:  # http.client's and fsspec's errors have no common base class
             refused = isinstance(error, urllib.error.HTTPError) and error.code < 500 and error.code != 429
@@ -135,16 +136,11 @@ def fetch(url: str) -> bytes:
     return content
 
 
-def _fetch_web(url: str) -> bytes:
-    escaped = quote(url, safe="%/:=&?~#+!$,;'@()*[]")
-    with urllib.request.urlopen(escaped, timeout=FETCH_TIMEOUT_S) as response:
-        return response.read(MAX_FETCHED_BYTES + 1)
-
-
-def _fetch_store(url: str) -> bytes:
+def _open_url(url: str) -> Any:
+    if url.startswith(_WEB):
+        return urllib.request.urlopen(quote(url, safe="%/:=&?~#+!$,;'@()*[]"), timeout=FETCH_TIMEOUT_S)
     system, name = import_extra("fsspec", "ray").core.url_to_fs(url)
-    with system.open(name, "rb") as file:
-        return file.read(MAX_FETCHED_BYTES + 1)
+    return system.open(name, "rb")
 
 
 def _with_standard_input(sources: Iterable[str]) -> Iterator[str]:

@@ -137,10 +137,8 @@ class Job:
 
     def clean(self) -> None:
         """Delete temporary files of killed workers."""
-        for path in self.folder.glob(f".{self.kind}-*"):
-            path.unlink(missing_ok=True)
-        for path in self.folder.glob(".sorting-*"):
-            rmtree(path, ignore_errors=True)
+        for path in (*self.folder.glob(f".{self.kind}-*"), *self.folder.glob(".sorting-*")):
+            rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def open_job(
