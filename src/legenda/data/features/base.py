@@ -180,18 +180,7 @@ class FeatureStore(ABC):
         positions = np.array([self.index(image) if isinstance(image, str) else image for image in images], np.int64)
         if ((positions < 0) | (positions >= len(self))).any():
             raise DataError(f"{self.path} has {len(self)} images; ask for positions from 0 to {len(self) - 1} only")
-        regions = self._read(positions.tolist())
-        counts = np.array([len(features) for features, _ in regions], np.int64)
-        mask = np.arange(counts.max(initial=0)) < counts[:, None]
-        halves = bool(regions) and all(features.dtype == np.float16 for features, _ in regions)
-        features = np.empty((*mask.shape, self.feature_dim), np.float16 if halves else np.float32)
-        boxes = np.zeros((*mask.shape, 4), np.float32) if self.has_boxes else None
-        for row, (image_features, image_boxes) in enumerate(regions):
-            features[row, : len(image_features)] = image_features
-            features[row, len(image_features) :] = 0
-            if boxes is not None:
-                boxes[row, : len(image_features)] = image_boxes
-        return RegionArrays(features, boxes, mask)
+        return pack(self._read(positions.tolist()), self.feature_dim, self.has_boxes)
 
     def images(self, chosen: Sequence[int] | None = None) -> Iterator[Image]:
         """Yield every image, or those at the chosen positions, without padding; raise DataError for a faulty one."""
@@ -229,6 +218,21 @@ class FeatureStore(ABC):
 
     def _fault(self, position: int, fault: str, remedy: str) -> DataError:
         return DataError(f"{self.path}: image '{self.ids[position]}' {fault}; {remedy}")
+
+
+def pack(regions: Sequence[Regions], feature_dim: int, has_boxes: bool) -> RegionArrays:
+    """Return the regions of several images as one batch, padded with zeros."""
+    counts = np.array([len(features) for features, _ in regions], np.int64)
+    mask = np.arange(counts.max(initial=0)) < counts[:, None]
+    halves = bool(regions) and all(features.dtype == np.float16 for features, _ in regions)
+    features = np.empty((*mask.shape, feature_dim), np.float16 if halves else np.float32)
+    boxes = np.zeros((*mask.shape, 4), np.float32) if has_boxes else None
+    for row, (image_features, image_boxes) in enumerate(regions):
+        features[row, : len(image_features)] = image_features
+        features[row, len(image_features) :] = 0
+        if boxes is not None:
+            boxes[row, : len(image_features)] = image_boxes
+    return RegionArrays(features, boxes, mask)
 
 
 def check_regions(features: np.ndarray, boxes: np.ndarray | None, dtype: np.dtype | None = None) -> Regions:
@@ -353,25 +357,13 @@ class ConcatFeatureStore:
         slots = np.array(entries, np.int64).reshape(-1, 2)
 
         def read(positions: np.ndarray) -> regions.Regions:
-            if len(self.stores) == 1:
-                return _read_regions(self.stores[0], slots[positions, 1])
-            unique, row = np.unique(slots[positions], axis=0, return_inverse=True)
-            parts = [
-                _read_regions(store, unique[unique[:, 0] == number, 1])
-                for number, store in enumerate(self.stores)
-                if (unique[:, 0] == number).any()
-            ]
-            import torch
-
             from legenda.regions import Regions
 
-            return Regions.stack(parts)[torch.from_numpy(row.reshape(-1))]
+            if len(self.stores) == 1:
+                arrays = self.stores[0].read(slots[positions, 1])
+            else:
+                found = [self.stores[number].read_valid(position) for number, position in slots[positions].tolist()]
+                arrays = pack(found, self.feature_dim, self.has_boxes)
+            return Regions.from_numpy(arrays.features, arrays.boxes, arrays.mask)
 
         return read
-
-
-def _read_regions(store: FeatureStore, positions: np.ndarray) -> regions.Regions:
-    from legenda.regions import Regions
-
-    packed = store.read(positions)
-    return Regions.from_numpy(packed.features, packed.boxes, packed.mask)

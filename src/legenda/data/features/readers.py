@@ -214,15 +214,11 @@ class Hdf5Store(ReleasedStore):
     def _boxes(self, image: str) -> np.ndarray | None:
         if image not in self._boxed:
             return None
+        size = self.sizes.get(image, None if self._boxes_in_pixels else (1.0, 1.0))
         if image in self._sized:
             height, width = self._array(image, "size").reshape(-1)[:2].tolist()
-        elif image in self.sizes:
-            width, height = self.sizes[image]
-        elif not self._boxes_in_pixels:
-            width = height = 1.0
-        else:
-            return None
-        return scale_boxes(self._array(image, "boxes"), width, height)
+            size = width, height
+        return None if size is None else scale_boxes(self._array(image, "boxes"), *size)
 
     @cached_property
     def _boxes_in_pixels(self) -> bool:
