@@ -263,11 +263,11 @@ class Vision:
     @torch.inference_mode()
     def __call__(self, image: Image.Image) -> ImageVectors:
         """Return the vectors of an RGB image of any size and aspect."""
-        pixels = _resize(image, area_size(*image.size))
+        pixels = _resize(image, (_AREA / (image.width * image.height)) ** 0.5)
         maps = self.mobilenet(torch.cat([pixels, pixels.flip(3)]) / 127.5 - 1)
-        width, height = long_side_size(*image.size)
-        output, stages = self.nanodet(_resize(image, (width, height)))
-        boxes, scores = decode(output, height, width)
+        larger = _resize(image, _DETECTION_SIDE / max(image.size))
+        output, stages = self.nanodet(larger)
+        boxes, scores = decode(output, *larger.shape[2:])
         things = suppress(boxes[0], scores[0])
         height, width = maps.shape[2:]
         cells = maps[0].flatten(1)  # (1280, cells)
@@ -281,24 +281,11 @@ class Vision:
         return ImageVectors(mean.sqrt(), parts.T.sqrt(), things, pooled.T.sqrt(), others)
 
 
-def area_size(width: int, height: int) -> tuple[int, int]:
-    """Return width and height of about 224 x 224 pixels with nearly the aspect of an image, multiples of 32."""
-    root = (_AREA / (width * height)) ** 0.5
-    return _round(width * root), _round(height * root)
-
-
-def long_side_size(width: int, height: int) -> tuple[int, int]:
-    """Return width and height with a long side of 416 and nearly the aspect of an image, multiples of 32."""
-    scale = _DETECTION_SIDE / max(width, height)
-    return _round(width * scale), _round(height * scale)
-
-
-def _round(side: float) -> int:
-    return min(max(round(side / _STRIDE) * _STRIDE, _MIN_SIDE), 2 * _DETECTION_SIDE)
-
-
-def _resize(image: Image.Image, size: tuple[int, int]) -> Tensor:
-    resized = np.asarray(image.resize(size, Image.Resampling.BICUBIC, reducing_gap=3.0))
+def _resize(image: Image.Image, scale: float) -> Tensor:
+    """Return the pixels of a scaled image, whose sides are multiples of 32, `(1, 3, H, W)`."""
+    sides = (round(side * scale / _STRIDE) * _STRIDE for side in image.size)
+    width, height = (min(max(side, _MIN_SIDE), 2 * _DETECTION_SIDE) for side in sides)
+    resized = np.asarray(image.resize((width, height), Image.Resampling.BICUBIC, reducing_gap=3.0))
     return torch.from_numpy(resized.copy()).permute(2, 0, 1).unsqueeze(0).float()
 
 
