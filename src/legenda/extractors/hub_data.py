@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from io import BytesIO
-from itertools import pairwise
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -108,11 +108,9 @@ class HubData(BackboneData):
                 if not isinstance(captions, list) or not all(isinstance(caption, str) for caption in captions):
                     raise DataError(f"{self.source} has no text in {self.caption_column}; name a column of captions")
                 split = ours[part] if self.split_column is None else str(_field(values, self.split_column))
-                name = (
-                    f"{part}-{row:09d}"
-                    if self.id_column is None
-                    else image_id(str(_field(values, self.id_column))).replace(".", "-")
-                )
+                name = f"{part}-{row:09d}"
+                if self.id_column is not None:
+                    name = image_id(str(_field(values, self.id_column))).replace(".", "-")
                 images.append(CaptionedImage(name, f"{part}/row-{row}", tuple(captions), split))
         if not images:
             raise DataError(f"{self.source} has the splits {', '.join(parts)}; name them in data.splits")
@@ -133,23 +131,25 @@ class HubData(BackboneData):
 
     def extract(self) -> None:
         """Extract the features of all images; a stopped call is continued, from the start of the stream."""
-        images = self._read_rows()
-        positions = {image.id: position for position, image in enumerate(images)}
-        starts = [0, *(n for n in range(1, len(images)) if _part(images[n]) != _part(images[n - 1])), len(images)]
-        fetchers = {_part(images[a]): (a, self._fetcher(images[a:b])) for a, b in pairwise(starts)}
+        fetchers: dict[str, Callable[[np.ndarray], list[tuple[int, Any]]]] = {}
+        places: dict[str, tuple[CaptionedImage, int]] = {}
+        for part, group in groupby(self._read_rows(), _part):
+            members = list(group)
+            fetchers[part] = self._fetcher(members)
+            places |= {image.id: (image, position) for position, image in enumerate(members)}
+
+        def decode(name: str) -> ImageFile:
+            image, position = places[name]
+            ((_, value),) = fetchers[_part(image)](np.array([position]))
+            return self._decode(image, value)
 
         def read(names: Sequence[str], batch_size: int, folder: Path) -> Iterator[list[ImageFile]]:  # noqa: ARG001
             for start in range(0, len(names), batch_size):
-                batch = []
-                for name in names[start : start + batch_size]:
-                    first, fetch = fetchers[_part(images[positions[name]])]
-                    ((_, value),) = fetch(np.array([positions[name] - first]))
-                    batch.append(self._decode(images[positions[name]], value))
-                yield batch
+                yield [decode(name) for name in names[start : start + batch_size]]
 
         extractor = load_extractor(self.backbone)
         task = FeatureTask(extractor, sampled_identity(extractor), read=read)
-        report = extract_file(list(positions), task.identity, self.feature_path, partial(run_job, load=lambda _: task))
+        report = extract_file(list(places), task.identity, self.feature_path, partial(run_job, load=lambda _: task))
         for _, error in report.skipped:
             _LOG.warning("%s; it is left out", error)
 
