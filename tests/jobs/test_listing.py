@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legenda.errors import DataError
-from legenda.jobs.job import index_listing, names_of_shard, write_names, write_sorted
+from legenda.jobs.job import index_listing, names_of_shard, write_sorted
 
 
 @given(
@@ -35,7 +35,7 @@ def test_a_listing_holds_each_name_once_and_shards_partition_it(tmp_path_factory
 
 def test_a_name_with_a_line_break_cannot_be_listed(tmp_path):
     with pytest.raises(DataError, match="line break"):
-        write_names(["a\nb.png"], tmp_path / "names.txt")
+        write_sorted(["a\nb.png"], tmp_path / "names.txt")
 
 
 MILLION = """

@@ -18,7 +18,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
-from itertools import islice
+from itertools import cycle, islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -142,10 +142,16 @@ def _run_in_pool(job: Job, load: Load, device: str, threads: int, workers: int) 
 
 @contextmanager
 def _start_pool(job: Job, load: Load, device: str, threads: int, workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Start processes that end when this one does, however it ends, or leaves the block by an error."""
+    """Start processes that end when this one does, however it ends, or leaves the block by an error.
+
+    They take turns at the devices that are named, or at all CUDA devices.
+    """
     context = get_context("spawn")
     devices = context.SimpleQueue()
-    for assigned in _assign_devices(device, workers):
+    names = device.split(",")
+    if device in ("auto", "cuda") and torch.cuda.is_available():
+        names = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    for assigned in islice(cycle(names), workers):
         devices.put(assigned)
     alive, here = context.Pipe(duplex=False)
     arguments = (alive, devices, job, load, threads, plugin_files())
@@ -159,15 +165,6 @@ def _start_pool(job: Job, load: Load, device: str, threads: int, workers: int) -
         pool.shutdown(cancel_futures=True)
         here.close()
         alive.close()
-
-
-def _assign_devices(device: str, workers: int) -> list[str]:
-    """Return the device of each process: those that are named, or all CUDA devices, in turn."""
-    names = device.split(",")
-    count = torch.cuda.device_count()
-    if device in ("auto", "cuda") and count:
-        names = [f"cuda:{number}" for number in range(count)]
-    return [names[number % len(names)] for number in range(workers)]
 
 
 _get_worker: Callable[[], Worker]

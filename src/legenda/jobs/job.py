@@ -33,11 +33,6 @@ _SORT_SIZE = 100_000
 _OFFSET = np.dtype("<u8")
 
 
-def write_names(names: Iterable[str], path: Path) -> None:
-    """Write names in their order, one a line; raise DataError for a name that holds a line break."""
-    _write(map(_line, names), path)
-
-
 def write_sorted(names: Iterable[str], path: Path) -> None:
     """Write the distinct names, one a line, in the order of their bytes, by temporary files in the folder of `path`.
 
@@ -189,7 +184,7 @@ def open_job(
                     if names is None:
                         write_sorted(list_images(sources, medium, allow_urls=allow_urls), listed)
                     else:
-                        write_names(names, listed)
+                        _write(map(_line, names), listed)
                 counts = index_listing(listed, index, shard_size, allow_urls=allow_urls)
                 if manifest is not None:
                     _check_manifest(folder, manifest, counts)
@@ -301,7 +296,7 @@ def process_shard(job: Job, task: Task, shard: int, advance: Callable[[], object
     with atomic_write(path, sync=True) as partial:
         task.save(in_order, path.with_suffix(".safetensors"))
         partial.write_text("".join(json.dumps(result.line) + "\n" for result in in_order), encoding="utf-8")
-    attempts.delete()
+    attempts.path.unlink(missing_ok=True)
     return read_result(job, shard, cached=False)
 
 
@@ -318,7 +313,7 @@ class _AttemptLog:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         attempts = path.read_text(encoding="utf-8").split("start\n")[1:] if path.exists() else []
         self.count = len(attempts)
         self._ends = Counter(attempt.splitlines()[-1] for attempt in attempts if attempt)
@@ -332,11 +327,8 @@ class _AttemptLog:
         return True
 
     def _append(self, line: str) -> None:
-        with self._path.open("a", encoding="utf-8") as file:
+        with self.path.open("a", encoding="utf-8") as file:
             file.write(f"{line}\n")
-
-    def delete(self) -> None:
-        self._path.unlink(missing_ok=True)
 
 
 def _process_carefully(task: Task, names: Sequence[str], folder: Path, attempts: _AttemptLog) -> Iterator[ImageResult]:

@@ -8,6 +8,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -77,19 +78,17 @@ def _opener(file_path: Path) -> Callable[[Path, Path | None], FeatureStore] | No
         return LmdbStore
     if file_path.is_dir():
         return ShardedStore if (file_path / MANIFEST).is_file() else FolderStore
-    if file_path.suffix in (".h5", ".hdf5", ".he5") or _starts_with(file_path, _HDF5_MAGIC):
+    if file_path.suffix in (".h5", ".hdf5", ".he5") or _is_hdf5(file_path):
         return Hdf5Store
     if ".tsv" in file_path.suffixes:
         return TsvStore
     return DetectionStore if file_path.suffix == ".npz" else None
 
 
-def _starts_with(file_path: Path, magic: bytes) -> bool:
-    try:
-        with file_path.open("rb") as file:
-            return file.read(len(magic)) == magic
-    except OSError:
-        return False
+def _is_hdf5(file_path: Path) -> bool:
+    with suppress(OSError), file_path.open("rb") as file:
+        return file.read(len(_HDF5_MAGIC)) == _HDF5_MAGIC
+    return False
 
 
 class ReleasedStore(FeatureStore):
