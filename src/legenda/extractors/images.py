@@ -171,8 +171,8 @@ def _list_source(source: str, medium: Medium, allow_urls: bool) -> Iterator[str]
     except Exception as error:  # fsspec's stores have no common base class of errors
         reason = getattr(error, "strerror", None) or first_line(error)
         raise DataError(
-            f"{getattr(error, 'filename', None) or source} cannot be listed ({reason}); check the name, and the "
-            "permission to read it"
+            f"{getattr(error, 'filename', None) or source} cannot be listed ({reason}); check the name or address, and "
+            "the permission or your credentials to read it"
         ) from error
 
 
