@@ -88,11 +88,11 @@ def load_published(build: Any, name: str, allow_download: bool) -> Any:
 
 def load_weights(model: nn.Module, state: dict[str, Tensor], path: Path, hint: str) -> None:
     """Load weights by name; raise CheckpointError naming one that is missing or of another shape."""
-    expected = {name: value for name, value in model.state_dict().items() if not name.endswith("num_batches_tracked")}
-    for name, value in expected.items():
-        found = state.get(name)
+    loaded: dict[str, Tensor] = {}
+    for name, value in model.state_dict().items():
+        found = torch.zeros((), dtype=torch.long) if name.endswith("num_batches_tracked") else state.get(name)
         if not isinstance(found, Tensor) or found.shape != value.shape:
             shape = tuple(found.shape) if isinstance(found, Tensor) else "nothing"
             raise CheckpointError(f"{path} has {shape} as {name}, where {tuple(value.shape)} is needed; {hint}")
-    counters = {n: torch.zeros((), dtype=torch.long) for n in model.state_dict() if n.endswith("num_batches_tracked")}
-    model.load_state_dict({**counters, **{name: state[name].float() for name in expected}}, assign=True)
+        loaded[name] = found.to(value.dtype)
+    model.load_state_dict(loaded, assign=True)

@@ -76,10 +76,6 @@ def fingerprint(run: Path) -> str:
     return digest.hexdigest()
 
 
-Progress = Callable[[int, int], object]
-_STORE = ".safetensors"
-
-
 @dataclass(frozen=True)
 class FeatureTask:
     """Extracts features into one store for each shard.
@@ -154,7 +150,7 @@ def extract_store(
     sampling: FrameSampling | None = None,
     batch_size: int = 32,
     shard_size: int = 1000,
-    progress: Progress = lambda *_: None,
+    progress: Callable[[int, int], object] = lambda *_: None,
 ) -> ExtractionReport:
     """Run an extractor over images, or videos by a sampling of their frames, and write the feature store `out`.
 
@@ -180,23 +176,23 @@ def extract_missing(images: Sequence[Path], load: Callable[[], Extractor], out: 
     another extractor; the others are in the store.
     """
     check_ids(images)
-    stored = set(open_features(out).ids) if out.exists() else set()
-    missing = [image for image in images if image_id(image) not in stored]
+    store = open_features(out) if out.exists() else None
+    missing = [image for image in images if store is None or image_id(image) not in store]
     if not missing:
         return
     extractor = load()
-    if not stored:
+    if store is None:
         report = extract_store(missing, extractor, out)
     else:
-        old, identity = open_features(out), str(identify(extractor))
-        if not is_same_extractor(old.extractor, identity):
+        identity = str(identify(extractor))
+        if not is_same_extractor(store.extractor, identity):
             raise DataError(
-                f"{out} lacks {missing[0]} and is of the extractor {extractor_name(old.extractor)}, not "
+                f"{out} lacks {missing[0]} and is of the extractor {extractor_name(store.extractor)}, not "
                 f"{extractor_name(identity)}; delete it to extract all images again"
             )
         added = out.with_name(f".{out.stem}.added.safetensors")
         report = extract_store(missing, extractor, added)
-        write_store(out, chain(old.images(), open_features(added).images()), extractor=old.extractor)
+        write_store(out, chain(store.images(), open_features(added).images()), extractor=store.extractor)
         added.unlink()
     if report.skipped:
         names = ", ".join(Path(name).name for name, _ in report.skipped[:5])
@@ -263,7 +259,7 @@ def _stored(job: Job) -> Iterator[Image]:
         lines = job.shard(number)
         ids = tuple(image_id(line["image"]) for line in job.lines(number) if "error" not in line)
         if ids:
-            store = open_features(lines.with_suffix(_STORE))
+            store = open_features(lines.with_suffix(".safetensors"))
             if store.ids != ids:
                 raise DataError(f"{store.path} holds other images than {lines}; delete both and extract again")
             yield from store.images()
