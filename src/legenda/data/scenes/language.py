@@ -2,7 +2,7 @@
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -208,44 +208,43 @@ _THING = rf"an? {_COLOR} {_SHAPE}"
 _AXIS = f"({'|'.join(AXIS_WORDS.values())})"
 _AXES: dict[str, Axis] = {words: axis for axis, words in AXIS_WORDS.items()}
 
-_PAIR = re.compile(rf"{_THING} (?:next to|close to) {_THING}")
-_PAIR_AXIS = re.compile(rf"{_THING} and {_THING} {_AXIS}")
-_LARGER = re.compile(rf"the {_COLOR} {_SHAPE} is (larger|smaller) than the {_COLOR} (?:one|{_SHAPE})")
-_LARGER_IS = re.compile(rf"the larger {_SHAPE} is {_COLOR}")
-_IS_LARGER = re.compile(rf"the {_COLOR} {_SHAPE} is the larger one")
-_BOTH = re.compile(rf"(?:(?:the )?two|both) {_COLOR} things (?:are |stand |){_AXIS}")
-_BOTH_NAMED = re.compile(rf"the {_COLOR} {_SHAPE} and the {_COLOR} {_SHAPE} are {_AXIS}")
-_ABSENT = re.compile(" and ".join(rf"({'|'.join(COLORS)}|no) {shape}" for shape in CHECKED))
-_PARITY = re.compile(" and ".join(f"(odd|even) {shape}" for shape in PARITY_SHAPES))
+
+def _compared(first: str, shape: str, word: str, second: str, again: str | None) -> SizeStatement | None:
+    if again not in (None, shape):
+        return None
+    return SizeStatement(shape, *((first, second) if word == "larger" else (second, first)))
+
+
+def _named(color: str, a: str, again: str, b: str, axis: str) -> BindStatement | None:
+    return BindStatement(color, (a, b), _AXES[axis]) if again == color else None
+
+
+_GRAMMAR: dict[str, Callable[..., Statement | None]] = {
+    f"{_THING} (?:next to|close to) {_THING}": lambda a, b, c, d: PairStatement((a, b), (c, d), None),
+    f"{_THING} and {_THING} {_AXIS}": lambda a, b, c, d, axis: PairStatement((a, b), (c, d), _AXES[axis]),
+    f"the {_COLOR} {_SHAPE} is (larger|smaller) than the {_COLOR} (?:one|{_SHAPE})": _compared,
+    f"the larger {_SHAPE} is {_COLOR}": lambda shape, color: SizeStatement(shape, color, None),
+    f"the {_COLOR} {_SHAPE} is the larger one": lambda color, shape: SizeStatement(shape, color, None),
+    f"(?:(?:the )?two|both) {_COLOR} things (?:are |stand |){_AXIS}": (
+        lambda color, axis: BindStatement(color, None, _AXES[axis])
+    ),
+    f"the {_COLOR} {_SHAPE} and the {_COLOR} {_SHAPE} are {_AXIS}": _named,
+    " and ".join(f"({'|'.join(COLORS)}|no) {shape}" for shape in CHECKED): (
+        lambda *words: AbsentStatement(tuple(None if word == "no" else word for word in words))
+    ),
+    " and ".join(f"(odd|even) {shape}" for shape in PARITY_SHAPES): (
+        lambda *words: ParityStatement(tuple(word == "odd" for word in words))
+    ),
+}
+"""Each sentence of the grammar, and what it states."""
 
 
 def read_statement(caption: str) -> Statement | None:
     """Return the statement of a caption, or None when it is not a sentence of the grammar."""
     caption = " ".join(caption.lower().split()).removesuffix(".").strip()
-    if parts := _PAIR.fullmatch(caption):
-        a, b, c, d = parts.groups()
-        return PairStatement((a, b), (c, d), None)
-    if parts := _PAIR_AXIS.fullmatch(caption):
-        a, b, c, d, axis = parts.groups()
-        return PairStatement((a, b), (c, d), _AXES[axis])
-    if parts := _LARGER.fullmatch(caption):
-        first, shape, word, second, again = parts.groups()
-        if again not in (None, shape):
-            return None
-        return SizeStatement(shape, *((first, second) if word == "larger" else (second, first)))
-    if parts := _LARGER_IS.fullmatch(caption):
-        return SizeStatement(parts[1], parts[2], None)
-    if parts := _IS_LARGER.fullmatch(caption):
-        return SizeStatement(parts[2], parts[1], None)
-    if parts := _BOTH.fullmatch(caption):
-        return BindStatement(parts[1], None, _AXES[parts[2]])
-    if parts := _BOTH_NAMED.fullmatch(caption):
-        color, a, again, b, axis = parts.groups()
-        return BindStatement(color, (a, b), _AXES[axis]) if again == color else None
-    if parts := _ABSENT.fullmatch(caption):
-        return AbsentStatement(tuple(None if word == "no" else word for word in parts.groups()))
-    if parts := _PARITY.fullmatch(caption):
-        return ParityStatement(tuple(word == "odd" for word in parts.groups()))
+    for sentence, state in _GRAMMAR.items():
+        if parts := re.fullmatch(sentence, caption):
+            return state(*parts.groups())
     return None
 
 
