@@ -81,11 +81,10 @@ def read_frames(source: Path | bytes, sampling: FrameSampling, name: str | None 
                 chosen = _by_number(container, count, sampling.num_frames)
             else:
                 chosen = _by_rate(container, sampling.frame_rate or 0.0)
-            empty = True
+            frame = None
             for frame in chosen:
-                empty = False
                 yield frame.to_image()
-            if empty:
+            if frame is None:
                 raise ValueError("it has no frames")
     except Exception as error:  # FFmpeg and PyAV raise exceptions of many types
         reason = "it has no video" if isinstance(error, IndexError) else getattr(error, "strerror", None) or error

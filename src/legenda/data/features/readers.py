@@ -176,14 +176,11 @@ class Hdf5Store(ReleasedStore):
         self._open, self._everything = h5py.h5d.open, h5py.h5s.ALL
         names: list[bytes] = []
         verified(lambda: self._file.id.links.iterate(names.append), file_path, self.wanted)
-        ids = {
-            ending: [
-                name.removesuffix(f"_{ending}".encode()).decode("utf-8", "surrogateescape")
-                for name in names
-                if name.endswith(f"_{ending}".encode())
-            ]
-            for ending in (*_KINDS, "boxes", "size")
-        }
+        ids = {ending: list[str]() for ending in (*_KINDS, "boxes", "size")}
+        for name in names:
+            image, underscore, ending = name.decode("utf-8", "surrogateescape").rpartition("_")
+            if underscore and ending in ids:
+                ids[ending].append(image)
         if kind is None:
             held = [kind for kind in _KINDS if ids[kind]]
             if len(held) == 2:
