@@ -28,44 +28,52 @@ _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def load_backbone(
-    name: str,
-    image_size: int | None = None,
-    *,
-    augment: bool = False,
-    gradient_checkpointing: bool = False,
-    allow_download: bool = True,
+    name: str, image_size: int | None = None, *, allow_download: bool = True, **options: bool
 ) -> Backbone:
     """Return a backbone with pre-trained weights, on the CPU, and with gradients for what its map depends on.
 
     name: torchvision:MODEL or timm:MODEL with its published weights, or, followed by :FILE, those of a file; hf:MODEL,
     a model or a folder of transformers; photo, the MobileNetV2 of the packaged extractor. image_size: by default that
-    of the pre-training. Raise ConfigError for an unknown name, and for a network without a feature map.
+    of the pre-training. options: further fields of `BackboneConfig`. Raise ConfigError for an unknown name, and for a
+    network that does not map an image to a grid.
     """
     kind, _, model = name.partition(":")
-    options: dict[str, Any] = {"augment": augment, "gradient_checkpointing": gradient_checkpointing}
-    if kind == "hf":
-        return _checked(_load_hf(model, image_size, options, allow_download), name)
-    if kind not in ("torchvision", "timm", "photo") or bool(model) == (kind == "photo"):
+    if kind not in ("hf", "torchvision", "timm", "photo") or bool(model) == (kind == "photo"):
         raise ConfigError(f"there is no backbone {name}; name torchvision:MODEL, timm:MODEL, hf:MODEL or photo")
-    model, _, file = model.partition(":")
-    config = BackboneConfig(name=f"{kind}:{model}" if model else kind, image_size=image_size or IMAGE_SIZE, **options)
-    if kind == "photo":
-        net = MobileNetV2()
-        net.load_state_dict(load_tensors(ASSETS / PACKAGED / "mobilenet.safetensors", "install legenda again"))
-        return _checked(Backbone(config, net.features), name)
-    load = _load_torchvision if kind == "torchvision" else _load_timm
+    if kind == "hf":
+        backbone = _load_hf(model, image_size, options, allow_download)
+    else:
+        model, _, file = model.partition(":")
+        known = f"{kind}:{model}" if model else kind
+        config = BackboneConfig(name=known, image_size=image_size or IMAGE_SIZE, **options)
+        load = {"torchvision": _load_torchvision, "timm": _load_timm, "photo": _load_photo}[kind]
+        try:
+            backbone = Backbone(config, *load(config, model, file, allow_download))
+        except LegendaError:
+            raise
+        except Exception as error:  # the libraries raise exceptions of any type for models and files
+            raise ConfigError(f"{name} cannot be loaded ({first_line(error)}); name a model of {kind}") from error
     try:
-        net, mean, std = load(config, model, file, allow_download)
-    except LegendaError:
-        raise
-    except Exception as error:  # the libraries raise exceptions of any type for models and files
-        raise ConfigError(f"{name} cannot be loaded ({first_line(error)}); name a model of {kind}") from error
-    return _checked(Backbone(config, net, mean, std), name)
+        backbone.set_trainable(True)
+    except Exception as error:  # networks raise exceptions of any type for what they cannot read
+        side = backbone.config.image_size
+        raise ConfigError(
+            f"{name} has no feature map of {side} x {side} pixels ({first_line(error)}); name another backbone"
+        ) from error
+    return backbone
 
 
-def _load_torchvision(
-    config: BackboneConfig, model: str, file: str, allow_download: bool
-) -> tuple[nn.Module, Any, Any]:
+Loaded = tuple[nn.Module, Any, Any]
+"""A network, and the mean and the standard deviation of its pixels."""
+
+
+def _load_photo(*_: Any) -> Loaded:
+    net = MobileNetV2()
+    net.load_state_dict(load_tensors(ASSETS / PACKAGED / "mobilenet.safetensors", "install legenda again"))
+    return net.features, [0.5] * 3, [0.5] * 3
+
+
+def _load_torchvision(config: BackboneConfig, model: str, file: str, allow_download: bool) -> Loaded:
     models: Any = import_extra("torchvision", "vision").models
     from legenda.extractors.detection import load_published
 
@@ -77,7 +85,7 @@ def _load_torchvision(
     return feature_layers(net, config.name), _MEAN, _STD
 
 
-def _load_timm(config: BackboneConfig, model: str, file: str, allow_download: bool) -> tuple[nn.Module, Any, Any]:
+def _load_timm(config: BackboneConfig, model: str, file: str, allow_download: bool) -> Loaded:
     timm: Any = import_extra("timm", "vision")
     if not (file or allow_download):
         raise ConfigError(f"{config.name} is not on this machine; {DOWNLOAD_HINT}")
@@ -123,18 +131,6 @@ def hub_errors(name: str, *, allow_download: bool) -> Iterator[None]:
         raise ConfigError(
             f"hf:{name} cannot be loaded ({first_line(error)}); name a model of the hub or a folder"
         ) from error
-
-
-def _checked(backbone: Backbone, name: str) -> Backbone:
-    """Return the backbone; raise ConfigError unless it maps an image to a grid."""
-    try:
-        backbone.set_trainable(True)
-    except Exception as error:  # networks raise exceptions of any type for what they cannot read
-        side = backbone.config.image_size
-        raise ConfigError(
-            f"{name} has no feature map of {side} x {side} pixels ({first_line(error)}); name another backbone"
-        ) from error
-    return backbone
 
 
 def to_pixels(images: list[Image.Image], side: int) -> Tensor:
