@@ -121,7 +121,8 @@ class HubData(BackboneData):
         fetch = self._fetcher(images)
 
         def read(positions: np.ndarray) -> list[Image.Image]:
-            files = [self._decode(images[position], value) for position, value in fetch(positions)]
+            encoded = zip(positions.tolist(), fetch(positions), strict=True)
+            files = [self._decode(images[position], value) for position, value in encoded]
             for file in files:
                 if file.error is not None:
                     _LOG.warning("%s; it is gray in the training", file.error)
@@ -131,7 +132,7 @@ class HubData(BackboneData):
 
     def extract(self) -> None:
         """Extract the features of all images; a stopped call is continued, from the start of the stream."""
-        fetchers: dict[str, Callable[[np.ndarray], list[tuple[int, Any]]]] = {}
+        fetchers: dict[str, Callable[[np.ndarray], list[Any]]] = {}
         places: dict[str, tuple[CaptionedImage, int]] = {}
         for part, group in groupby(self._read_rows(), _part):
             members = list(group)
@@ -140,8 +141,7 @@ class HubData(BackboneData):
 
         def decode(name: str) -> ImageFile:
             image, position = places[name]
-            ((_, value),) = fetchers[_part(image)](np.array([position]))
-            return self._decode(image, value)
+            return self._decode(image, *fetchers[_part(image)](np.array([position])))
 
         def read(names: Sequence[str], batch_size: int, folder: Path) -> Iterator[list[ImageFile]]:  # noqa: ARG001
             for start in range(0, len(names), batch_size):
@@ -156,19 +156,15 @@ class HubData(BackboneData):
     def _load(self) -> Mapping[str, Any]:
         return _load(self.name, self.subset, self.files, self.streaming)
 
-    def _fetcher(self, images: Sequence[CaptionedImage]) -> Callable[[np.ndarray], list[tuple[int, Any]]]:
-        """Return a function from positions in images of one part to pairs of them and encoded images."""
+    def _fetcher(self, images: Sequence[CaptionedImage]) -> Callable[[np.ndarray], list[Any]]:
+        """Return a function from positions in images of one part to the encoded images."""
         rows = [int(image.file.rpartition("-")[2]) for image in images]
         column, datasets = self.image_column, import_extra("datasets", "hub")
         encoded = self._load()[_part(images[0])].select_columns([column])
         encoded = encoded.cast_column(column, datasets.Image(decode=False))
         if not self.streaming:
-            return lambda positions: [(n, encoded[rows[n]][column]) for n in positions.tolist()]
-
-        def open_rows(start: int) -> Iterator[Any]:
-            return (row[column] for row in encoded.skip(start))
-
-        return _Stream(open_rows, rows, self.window, self.source).fetch
+            return lambda positions: [encoded[rows[position]][column] for position in positions.tolist()]
+        return _Stream(lambda row: (x[column] for x in encoded.skip(row)), rows, self.window, self.source).fetch
 
     def _decode(self, image: CaptionedImage, value: Any) -> ImageFile:
         """Return an encoded image, decoded, or the error."""
@@ -191,17 +187,15 @@ class _Stream:
     In memory are those of two windows at most.
     """
 
-    def __init__(
-        self, open_rows: Callable[[int], Iterator[Any]], rows: Sequence[int], window: int, source: str
-    ) -> None:
-        self._open, self._rows, self._window, self._source = open_rows, rows, window, source
+    def __init__(self, open: Callable[[int], Iterator[Any]], rows: Sequence[int], window: int, source: str) -> None:
+        self._open, self._rows, self._window, self._source = open, rows, window, source
         self._values: dict[int, Any] = {}
         self._iterator: Iterator[Any] = iter(())
         self._next = -1
         self._lock = threading.Lock()
 
-    def fetch(self, positions: np.ndarray) -> list[tuple[int, Any]]:
-        """Return pairs of positions and values; raise DataError where the stream breaks or ends."""
+    def fetch(self, positions: np.ndarray) -> list[Any]:
+        """Return the values at positions; raise DataError where the stream breaks or ends."""
         with self._lock:
             first, last = self._rows[positions.min() // self._window * self._window], self._rows[positions.max()]
             wanted = [self._rows[position] for position in positions.tolist()]
@@ -219,7 +213,7 @@ class _Stream:
                 raise DataError(
                     f"{self._source} broke off at row {last} ({reason}); call the same command again"
                 ) from error
-            return [(n, self._values[row]) for n, row in zip(positions.tolist(), wanted, strict=True)]
+            return [self._values[row] for row in wanted]
 
 
 def _part(image: CaptionedImage) -> str:
