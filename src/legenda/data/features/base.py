@@ -247,7 +247,8 @@ def check_regions(features: np.ndarray, boxes: np.ndarray | None, dtype: np.dtyp
         raise ValueError(
             f"features of shape {features.shape}, where (regions, width) with at least one region is needed"
         )
-    dtype = dtype or np.dtype(np.float16 if features.dtype == np.float16 else np.float32)
+    if dtype is None:
+        dtype = np.dtype(np.float16 if features.dtype == np.float16 else np.float32)
     if features.dtype == np.float16:
         bits = features.reshape(-1).view(np.uint16)  # np.isfinite takes five times as long
         blocks = (bits[start : start + _BLOCK] for start in range(0, bits.size, _BLOCK))
@@ -264,7 +265,8 @@ def check_regions(features: np.ndarray, boxes: np.ndarray | None, dtype: np.dtyp
     if boxes is None:
         return features, None
     require_real(np.asarray(boxes))
-    boxes = np.asarray(boxes, np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows leaves 0..1
+        boxes = np.asarray(boxes, np.float32)
     if boxes.shape != (len(features), 4):
         raise ValueError(f"boxes of shape {boxes.shape} for {len(features)} regions")
     low, high = boxes.min(), boxes.max()
