@@ -117,8 +117,8 @@ def test_a_gpu_s_kernel_teaches_a_bias(dtype, error):
     inputs = [torch.randn(3, HEADS, 49, SIZE, device="cuda", dtype=dtype, requires_grad=True) for _ in range(3)]
     inputs.append(torch.randn(3, HEADS, 49, 49, device="cuda", dtype=dtype, requires_grad=True))
     results = []
-    for way in (attention._fused, lambda *given: attention._weighed(*given, None)):
-        values = way(*inputs[:3], mask, False, inputs[3]).values
+    for need_weights in (False, True):
+        values = attention.attend(*inputs[:3], mask, inputs[3], need_weights=need_weights).values
         results.append((values, *torch.autograd.grad(values.float().square().sum(), inputs)))
     for one, other in zip(*results, strict=True):
         assert (one - other).float().norm() <= error * other.float().norm()

@@ -15,6 +15,9 @@ from torch.nn import functional as F
 
 from legenda.attention.geometry import Geometry, as_weights_of
 
+Mask = Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None
+"""True where a key may be attended to, by all queries or by each; None for everywhere."""
+
 _MIN_NUMEL = 4096
 """Below this number of elements PyTorch's masks are as fast."""
 
@@ -118,7 +121,7 @@ class MultiHeadAttention(nn.Module):
         query: Float[Tensor, "B T D"],
         key: Float[Tensor, "B S D"],
         value: Float[Tensor, "B S D"],
-        attention_mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None = None,
+        attention_mask: Mask = None,
         geometry: Geometry | None = None,
         *,
         is_causal: bool = False,
@@ -130,29 +133,17 @@ class MultiHeadAttention(nn.Module):
         With a query or key norm it is `(B, S)`, and queries and keys are the same regions.
         geometry: input of `score_bias` and `rescale`. is_causal: query t attends to keys 0..t only.
         """
-        q = self._project_queries(query)
-        if self.query_norm is not None:
-            q = self.query_norm(q, attention_mask)
+        queries = self.queries(query, attention_mask)
         keys, values = self.keys_values(key, value, attention_mask)
         bias = None if self.score_bias is None else self.score_bias(query, key, geometry)
         mask = self._mask(attention_mask, geometry)
-        plain = self.rescale is None and self.mix_scores is None
-        # PyTorch's CPU kernel has neither dropout nor a gradient of the bias
-        unfused = self._drops_on_cpu(q) or (bias is not None and bias.device.type == "cpu" and bias.requires_grad)
-        if plain and not unfused and not need_weights:
-            return self._fused(self._split(q), keys, values, mask, is_causal, bias)
-        return self._explicit(self._split(q), keys, values, mask, is_causal, bias, geometry)
+        return self.attend(queries, keys, values, mask, bias, geometry, is_causal=is_causal, need_weights=need_weights)
 
-    def _mask(
-        self, attention_mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None, geometry: Geometry | None
-    ) -> Tensor | None:
+    def _mask(self, attention_mask: Mask, geometry: Geometry | None) -> Mask:
         return within_window(attention_mask, geometry)
 
     def keys_values(
-        self,
-        key: Float[Tensor, "B S D"],
-        value: Float[Tensor, "B S D"],
-        attention_mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None = None,
+        self, key: Float[Tensor, "B S D"], value: Float[Tensor, "B S D"], attention_mask: Mask = None
     ) -> tuple[Float[Tensor, "B H S d"], Float[Tensor, "B H S e"]]:
         """Return the projected keys and values, split into heads, as a decoder caches them."""
         k = self.key(key)
@@ -160,60 +151,53 @@ class MultiHeadAttention(nn.Module):
             k = self.key_norm(k, attention_mask)
         return self._split(k), self._split(self.value(value))
 
-    def queries(self, query: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T d"]:
+    def queries(self, query: Float[Tensor, "B T D"], attention_mask: Mask = None) -> Float[Tensor, "B H T d"]:
         """Return the projected queries, split into heads."""
-        return self._split(self._project_queries(query))
-
-    def _project_queries(self, query: Float[Tensor, "B T D"]) -> Float[Tensor, "B T q"]:
         q = self.query(query)
-        return q * self.num_heads**-0.5 if self.scale_by_dim else q
+        if self.scale_by_dim:
+            q = q * self.num_heads**-0.5
+        if self.query_norm is not None:
+            q = self.query_norm(q, attention_mask)
+        return self._split(q)
 
     def attend(
         self,
         queries: Float[Tensor, "B H T d"],
         keys: Float[Tensor, "B H S d"],
         values: Float[Tensor, "B H S e"],
-        attention_mask: Bool[Tensor, "B S"] | None = None,
+        attention_mask: Mask = None,
+        bias: Float[Tensor, "B H T S"] | None = None,
+        geometry: Geometry | None = None,
         *,
+        is_causal: bool = False,
         need_weights: bool = False,
     ) -> AttentionOutput:
-        """Attend with projected queries, keys and values, in a module without the optional submodules."""
-        if need_weights or self._drops_on_cpu(queries):
-            return self._explicit(queries, keys, values, attention_mask, False, None, None)
-        return self._fused(queries, keys, values, attention_mask, False, None)
+        """Attend with projected queries, keys and values.
 
-    def _drops_on_cpu(self, x: Tensor) -> bool:
-        return self.training and self.dropout > 0 and x.device.type == "cpu"
-
-    def _fused(
-        self,
-        queries: Float[Tensor, "B H T d"],
-        keys: Float[Tensor, "B H S d"],
-        values: Float[Tensor, "B H S e"],
-        mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None,
-        is_causal: bool,
-        bias: Float[Tensor, "B H T S"] | None,
-    ) -> AttentionOutput:
-        """Attend by PyTorch's fused kernel, for scores that are only masked or biased, without returning weights."""
-        attn_mask = None if mask is None and bias is None else _sdpa_mask(queries, keys, mask, is_causal, bias)
-        attended = F.scaled_dot_product_attention(
-            queries,
-            keys,
-            values,
-            attn_mask=attn_mask,
-            dropout_p=self.dropout if self.training else 0.0,
-            is_causal=is_causal and attn_mask is None,  # the kernel takes either, not both
-        )
+        bias: added to Q K^T. PyTorch's fused kernel is used for scores that are only masked or biased, without weights.
+        """
+        # PyTorch's CPU kernel has neither dropout nor a gradient of the bias
+        drops_or_learns = (self.training and self.dropout > 0) or (bias is not None and bias.requires_grad)
+        unfused = need_weights or self.rescale is not None or self.mix_scores is not None
+        if unfused or (drops_or_learns and queries.device.type == "cpu"):
+            allowed = broadcast_mask(queries, keys, attention_mask, is_causal)
+            return self._explicit(queries, keys, values, allowed, bias, geometry)
+        only_causal = is_causal and attention_mask is None and bias is None  # the kernel takes this or a mask, not both
+        attn_mask = None if only_causal else broadcast_mask(queries, keys, attention_mask, is_causal)
+        if bias is not None:  # which the kernel adds to the divided scores
+            bias = (bias * keys.shape[-1] ** -0.5).to(queries.dtype)
+            attn_mask = bias if attn_mask is None else bias.masked_fill(~attn_mask, float("-inf"))
+        dropout_p = self.dropout if self.training else 0.0
+        attended = F.scaled_dot_product_attention(queries, keys, values, attn_mask, dropout_p, only_causal)
         return AttentionOutput(self._merge(attended), None)
 
     def _explicit(
         self,
-        queries: Float[Tensor, "B H T d"],
-        keys: Float[Tensor, "B H S d"],
-        values: Float[Tensor, "B H S e"],
-        mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None,
-        is_causal: bool,
-        bias: Float[Tensor, "B H T S"] | None,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        allowed: Tensor | None,
+        bias: Tensor | None,
         geometry: Geometry | None,
     ) -> AttentionOutput:
         scores = queries @ keys.transpose(-2, -1)
@@ -224,8 +208,8 @@ class MultiHeadAttention(nn.Module):
             scores = self.rescale(scores, geometry)
         if self.mix_scores is not None:
             scores = _mix_heads(self.mix_scores, scores)
-        if mask is not None or is_causal:
-            scores = scores.masked_fill(~broadcast_mask(queries, keys, mask, is_causal), float("-inf"))
+        if allowed is not None:
+            scores = scores.masked_fill(~allowed, float("-inf"))
         weights = scores.softmax(dim=-1)
         if self.mix_weights is not None:
             weights = _mix_heads(self.mix_weights, weights)
@@ -246,9 +230,7 @@ def _mix_heads(mix: nn.Linear, x: Float[Tensor, "B H T S"]) -> Float[Tensor, "B 
     return mix(as_weights_of(mix, x.movedim(1, -1))).movedim(-1, 1)
 
 
-def within_window(
-    attention_mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None, geometry: Geometry | None
-) -> Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None:
+def within_window(attention_mask: Mask, geometry: Geometry | None) -> Mask:
     """Return the attention mask restricted to the local windows of the geometry, where it has any."""
     window = None if geometry is None else geometry.window
     if window is None or attention_mask is None:
@@ -256,30 +238,12 @@ def within_window(
     return window & (attention_mask.unsqueeze(1) if attention_mask.dim() == 2 else attention_mask)
 
 
-def _sdpa_mask(
-    queries: Float[Tensor, "B H T d"],
-    keys: Float[Tensor, "B H S d"],
-    mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None,
-    is_causal: bool,
-    bias: Float[Tensor, "B H T S"] | None,
-) -> Tensor | None:
-    """Return `attn_mask` of PyTorch's kernel: bool without a bias, otherwise what is added to the divided scores."""
-    allowed = broadcast_mask(queries, keys, mask, is_causal) if mask is not None or is_causal else None
-    if bias is None:
-        return allowed
-    scaled = (bias * keys.shape[-1] ** -0.5).to(queries.dtype)
-    return scaled if allowed is None else scaled.masked_fill(~allowed, float("-inf"))
-
-
 def broadcast_mask(
-    queries: Float[Tensor, "B H T d"],
-    keys: Float[Tensor, "B H S d"],
-    mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None,
-    is_causal: bool,
-) -> Bool[Tensor, "*dims"]:
+    queries: Float[Tensor, "B H T d"], keys: Float[Tensor, "B H S d"], mask: Mask, is_causal: bool
+) -> Bool[Tensor, "*dims"] | None:
     """Return which keys queries may attend to, by a mask, causally or both; it broadcasts to `(B, H, T, S)`."""
     allowed = None if mask is None else mask[:, None, None, :] if mask.dim() == 2 else mask[:, None]
-    if allowed is not None and not is_causal:
+    if not is_causal:
         return allowed
     past = torch.ones(queries.shape[2], keys.shape[2], dtype=torch.bool, device=queries.device).tril()
     return past if allowed is None else past & allowed

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from legenda.attention.geometry import Geometry
-from legenda.attention.multi_head import AttentionOutput, Dropout, broadcast_mask, within_window
+from legenda.attention.multi_head import AttentionOutput, Dropout, Mask, broadcast_mask, within_window
 
 Act = Literal["celu", "relu", "none"]
 
@@ -75,7 +75,7 @@ class XLinearAttention(nn.Module):
         query: Float[Tensor, "B T D"],
         key: Float[Tensor, "B S D"],
         value: Float[Tensor, "B S D"],
-        attention_mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None = None,
+        attention_mask: Mask = None,
         geometry: Geometry | None = None,
         *,
         is_causal: bool = False,
@@ -85,7 +85,7 @@ class XLinearAttention(nn.Module):
         bias = None if self.score_bias is None else self.score_bias(query, key, geometry)
         mask = within_window(attention_mask, geometry)
         keys, values = self.keys_values(key, value)
-        output = self._attend(self.queries(query), keys, values, mask, is_causal, bias, geometry)
+        output = self.attend(self.queries(query), keys, values, mask, bias, geometry, is_causal=is_causal)
         return output if need_weights else AttentionOutput(output.values, None)
 
     def keys_values(
@@ -103,23 +103,15 @@ class XLinearAttention(nn.Module):
         queries: tuple[Float[Tensor, "B H T d"], Float[Tensor, "B H T d"]],
         keys: Float[Tensor, "B H S d"],
         values: Float[Tensor, "B H S d"],
-        attention_mask: Bool[Tensor, "B S"] | None = None,
+        attention_mask: Mask = None,
+        bias: Float[Tensor, "B H T S"] | None = None,
+        geometry: Geometry | None = None,
+        *,
+        is_causal: bool = False,
     ) -> AttentionOutput:
-        """Attend with embedded queries, keys and values, in a module without bias and rescaling; return weights too."""
-        return self._attend(queries, keys, values, attention_mask, False, None, None)
-
-    def _attend(
-        self,
-        queries: tuple[Float[Tensor, "B H T d"], Float[Tensor, "B H T d"]],
-        keys: Float[Tensor, "B H S d"],
-        values: Float[Tensor, "B H S d"],
-        mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None,
-        is_causal: bool,
-        bias: Float[Tensor, "B H T S"] | None,
-        geometry: Geometry | None,
-    ) -> AttentionOutput:
+        """Attend with embedded queries, keys and values; bias: added to the scores. Return weights too."""
         q, u = queries
-        allowed = None if mask is None and not is_causal else broadcast_mask(q, keys, mask, is_causal)
+        allowed = broadcast_mask(q, keys, attention_mask, is_causal)
         scores, pooled = self._score_pairs(q, keys, _mean_weights(keys, allowed))  # Eqs. 2 to 4
         if bias is not None:
             scores = scores + bias
