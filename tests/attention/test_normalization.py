@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from legenda.attention import MaskedBatchNorm, MultiHeadAttention
-from legenda.attention.normalization import MaskedInstanceNorm, create_norm
+from legenda.attention.normalization import NORMS, MaskedInstanceNorm
 
 MASK = torch.tensor([[True, True, True, True], [True, False, True, False], [False, False, False, True]])
 
@@ -86,11 +86,11 @@ def test_batch_norm_is_torchs_over_the_real_regions():
 def test_statistics_of_half_precision_are_taken_in_full(name, mask):
     """About 300, where bfloat16 has steps of 2: a variance summed in it would be far off."""
     x = (values() * 0.5 + 300).to(torch.bfloat16)
-    norm = create_norm(name, 5)
+    norm = NORMS.get(name)(5)
     assert norm is not None
     y = norm.to(torch.bfloat16)(x, mask) if name == "ln" else norm(x, mask)
     assert y.dtype == torch.bfloat16
-    exact = create_norm(name, 5)
+    exact = NORMS.get(name)(5)
     assert exact is not None
     expected = exact(x.float(), mask).to(torch.bfloat16)
     real = torch.ones(3, 4, dtype=torch.bool) if mask is None else mask

@@ -35,7 +35,7 @@ from legenda.attention.geometry import (
 from legenda.attention.memory import MemoryAttention
 from legenda.attention.multi_branch import Branch, MultiBranchAttention
 from legenda.attention.multi_head import MultiHeadAttention
-from legenda.attention.normalization import NORMS, create_norm
+from legenda.attention.normalization import NORMS
 from legenda.attention.x_linear import XLinearAttention
 from legenda.config import Config, Count, NonNegativeCount, PositiveInt, Probability
 from legenda.errors import ConfigError
@@ -57,7 +57,7 @@ def create_multi_head(
     heads = options.attention_heads or num_heads
     expected = dim if inner_dim is None else inner_dim
     width = heads * options.head_dim if options.head_dim else expected
-    head_dim = options.query_head_dim or width // heads
+    head_dim, create_norm = options.query_head_dim or width // heads, NORMS.get(options.norm)
     attention = MultiHeadAttention(
         dim,
         heads,
@@ -68,8 +68,8 @@ def create_multi_head(
         bias=bias,
         talking=options.talking_heads,
         drop_head=options.drop_head,
-        query_norm=create_norm(options.norm, heads * head_dim) if "q" in options.norm_on else None,
-        key_norm=create_norm(options.norm, heads * head_dim) if "k" in options.norm_on else None,
+        query_norm=create_norm(heads * head_dim) if "q" in options.norm_on else None,
+        key_norm=create_norm(heads * head_dim) if "k" in options.norm_on else None,
         score_bias=_create_bias(options, dim, heads, head_dim),
         rescale=_create_rescale(options, heads),
     )
@@ -79,14 +79,7 @@ def create_multi_head(
 
 
 def create_x_linear(
-    options: AttentionConfig,
-    dim: int,
-    num_heads: int,
-    *,
-    dropout: float,
-    inner_dim: int | None,
-    output: bool,  # noqa: ARG001
-    bias: bool,  # noqa: ARG001
+    options: AttentionConfig, dim: int, num_heads: int, *, dropout: float, inner_dim: int | None, **_: bool
 ) -> XLinearAttention:
     """Return X-Linear attention; it has no projection after its heads, which are concatenated."""
     if inner_dim not in (None, dim):
@@ -101,17 +94,10 @@ def create_x_linear(
 
 
 def create_memory(
-    options: AttentionConfig,
-    dim: int,
-    num_heads: int,
-    *,
-    dropout: float,
-    inner_dim: int | None,
-    output: bool,
-    bias: bool,
+    options: AttentionConfig, dim: int, num_heads: int, *, dropout: float, inner_dim: int | None, **how: bool
 ) -> MemoryAttention:
     """Return dot-product attention with memory slots; it is as wide as the model, with an output layer and biases."""
-    if inner_dim not in (None, dim) or not output or not bias:
+    if inner_dim not in (None, dim) or not all(how.values()):  # output and bias
         raise ConfigError("attention='memory' belongs to a Transformer, whose attention is as wide as the model")
     return MemoryAttention(dim, num_heads, num_slots=options.memory_slots, dropout=dropout)
 
@@ -125,10 +111,6 @@ def _create_rescale(options: AttentionConfig, num_heads: int) -> nn.Module | Non
 def _create_bias(options: AttentionConfig, dim: int, num_heads: int, head_dim: int) -> nn.Module | None:
     create = GEOMETRIES.get(options.biases[0] if options.biases else options.geometry)
     return create(options, dim, num_heads, head_dim)
-
-
-def no_bias(options: AttentionConfig, dim: int, num_heads: int, head_dim: int) -> None:
-    """Return no bias, for geometries that the scores do not read."""
 
 
 def create_relative_bias(options: AttentionConfig, dim: int, num_heads: int, head_dim: int) -> RelativeBias:  # noqa: ARG001
@@ -152,8 +134,7 @@ in `build_attention`, that return a module with the call of `MultiHeadAttention`
 GEOMETRIES: Registry[Callable[..., nn.Module | None]] = Registry(
     "geometry",
     {
-        "none": no_bias,
-        **dict.fromkeys(BOX_EMBEDDINGS, no_bias),
+        **dict.fromkeys(("none", *BOX_EMBEDDINGS), lambda *_: None),  # the scores do not read them
         "relative": create_relative_bias,
         **dict.fromkeys(BIASES, create_geometry_bias),
     },

@@ -132,10 +132,7 @@ class GeometryBias(nn.Module):
             nn.init.xavier_uniform_(self.weight)
 
     def forward(
-        self,
-        query: Float[Tensor, "B N D"],
-        key: Float[Tensor, "B N D"],
-        geometry: Geometry,
+        self, query: Float[Tensor, "B N D"], key: Float[Tensor, "B N D"], geometry: Geometry
     ) -> Float[Tensor, "B H N N"]:
         """Return the bias of every pair and head, to be added to Q K^T before the scaling (Eq. 10)."""
         pairs = geometry.embedded

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from legenda.attention.geometry import Geometry
 from legenda.attention.multi_head import AttentionOutput, Dropout
 
 
@@ -21,16 +21,9 @@ class Branch(nn.Module):
         self.norm = nn.LayerNorm(dim)
         self.dropout = Dropout(dropout)
 
-    def forward(
-        self,
-        query: Float[Tensor, "B T D"],
-        key: Float[Tensor, "B S D"],
-        value: Float[Tensor, "B S D"],
-        attention_mask: Bool[Tensor, "B S"] | None = None,
-        geometry: Geometry | None = None,
-    ) -> AttentionOutput:
-        """Return norm(query + attention(query, key, value)) and the attention's weights."""
-        attended = self.attention(query, key, value, attention_mask, geometry)
+    def forward(self, query: Float[Tensor, "B T D"], *others: Any) -> AttentionOutput:
+        """Return norm(query + attention(query, ...)) and the attention's weights; others: as in MultiHeadAttention."""
+        attended = self.attention(query, *others)
         return AttentionOutput(self.norm(query + self.dropout(attended.values)), attended.weights)
 
 
@@ -49,21 +42,14 @@ class MultiBranchAttention(nn.Module):
         self.branches = nn.ModuleList(branches)
         self.drop = drop
 
-    def forward(
-        self,
-        query: Float[Tensor, "B T D"],
-        key: Float[Tensor, "B S D"],
-        value: Float[Tensor, "B S D"],
-        attention_mask: Bool[Tensor, "B S"] | None = None,
-        geometry: Geometry | None = None,
-    ) -> AttentionOutput:
-        """Return the mean, without weights; arguments as in MultiHeadAttention."""
+    def forward(self, query: Float[Tensor, "B T D"], *others: Any) -> AttentionOutput:
+        """Return the mean, without weights; others: as in MultiHeadAttention."""
         dropping = self.training and self.drop > 0
         # on the CPU, so that no synchronization with a GPU is needed
         kept = (torch.rand(len(self.branches)) >= self.drop).tolist() if dropping else [True] * len(self.branches)
         total = query.new_zeros(*query.shape[:2], self.width)
         for branch, keep in zip(self.branches, kept, strict=True):
-            total = total + (branch(query, key, value, attention_mask, geometry).values if keep else _zero(branch))
+            total = total + (branch(query, *others).values if keep else _zero(branch))
         count = len(self.branches) * ((1 - self.drop) if dropping else 1)
         return AttentionOutput(total / count, None)
 

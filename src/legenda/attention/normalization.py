@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float
@@ -112,31 +113,17 @@ class StdLayerNorm(nn.Module):
         return (self.weight * centered / (deviation + self.eps) + self.bias).to(dtype)
 
 
-def no_norm(dim: int) -> None:
-    """Return no module, for the norm "none"."""
-
-
-def affine_instance_norm(dim: int) -> MaskedInstanceNorm:
-    """Return instance normalization with a scale and a shift for each channel."""
-    return MaskedInstanceNorm(dim, affine=True)
-
-
 NORMS: Registry[Callable[[int], nn.Module | None]] = Registry(
     "norm",
     {
-        "none": no_norm,
+        "none": lambda _: None,
         "in": MaskedInstanceNorm,
-        "in_affine": affine_instance_norm,
+        "in_affine": partial(MaskedInstanceNorm, affine=True),
         "ln": RowLayerNorm,
         "bn": MaskedBatchNorm,
     },
 )
-"""Norms of queries and keys by name: functions of the number of channels."""
-
-
-def create_norm(norm: str, dim: int) -> nn.Module | None:
-    """Return the norm of that name for `dim` channels, or None for "none"."""
-    return NORMS.get(norm)(dim)
+"""Norms of queries and keys by name: functions of the number of channels that return a module, or None for "none"."""
 
 
 def _at_least_float32(x: Tensor) -> Tensor:
