@@ -16,20 +16,27 @@ class AdditiveAttention(nn.Module):
         self.key = nn.Linear(key_dim, hidden_dim, bias=bias)
         self.score = nn.Linear(hidden_dim, 1, bias=bias)
 
-    def forward(
-        self,
-        query: Float[Tensor, "B K Q"],
-        keys: Float[Tensor, "B N A"],
-        values: Float[Tensor, "B N D"],
-        attention_mask: Bool[Tensor, "B N"] | None = None,
-    ) -> AttentionOutput:
-        """Attend from K queries per image to keys that `self.key` has projected, once per image.
+    def keys_values(
+        self, key: Float[Tensor, "B N A"], value: Float[Tensor, "B N D"]
+    ) -> tuple[Float[Tensor, "B N H"], Float[Tensor, "B N D"]]:
+        """Return the projected keys, and the values as they are, as a decoder caches them."""
+        return self.key(key), value
 
-        The weights are `(B, 1, K, N)`: one head.
-        """
-        sums = keys.unsqueeze(1) + self.query(query).unsqueeze(2)
-        scores = self.score(sums.tanh()).squeeze(-1)
-        if attention_mask is not None:
-            scores = scores.masked_fill(~attention_mask.unsqueeze(1), float("-inf"))
+    def queries(self, query: Float[Tensor, "B K Q"]) -> Float[Tensor, "B K H"]:
+        """Return the projected queries."""
+        return self.query(query)
+
+    def attend(
+        self,
+        queries: Float[Tensor, "B K H"],
+        keys: Float[Tensor, "B N H"],
+        values: Float[Tensor, "B N D"],
+        attention_mask: Bool[Tensor, "B N"],
+        *,
+        need_weights: bool = True,  # noqa: ARG002
+    ) -> AttentionOutput:
+        """Attend with projected queries and keys; the weights, which are always returned, are `(B, 1, K, N)`."""
+        sums = keys.unsqueeze(1) + queries.unsqueeze(2)
+        scores = self.score(sums.tanh()).squeeze(-1).masked_fill(~attention_mask.unsqueeze(1), float("-inf"))
         weights = scores.softmax(dim=-1)
         return AttentionOutput(torch.bmm(weights, values), weights.unsqueeze(1))

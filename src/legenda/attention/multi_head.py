@@ -5,7 +5,7 @@ Its dropout (Srivastava et al., 2014), which all models use, draws its masks fas
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -51,7 +51,7 @@ class AttentionOutput(NamedTuple):
     """The output of attention: values `(B, T, D)` and, where requested, attention weights `(B, H, T, S)`."""
 
     values: Tensor
-    weights: Tensor | None
+    weights: Any  # a Tensor, or None
 
 
 class MultiHeadAttention(nn.Module):

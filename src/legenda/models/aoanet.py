@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, TypeGuard
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,7 +16,6 @@ from legenda.attention import (
     AdditiveAttention,
     AttentionConfig,
     AttentionOnAttention,
-    AttentionOutput,
     Geometry,
     MaskedBatchNorm,
     MultiHeadAttention,
@@ -227,17 +226,13 @@ class AoANetEncoder(Encoder):
     def _copy_first_layer(self) -> None:
         """Copy initial weights as the release does: one layer for all, one matrix for queries, keys and values."""
         for layer in self.layers:
-            for attention in filter(_is_square, layer.modules()):
-                attention.key.load_state_dict(attention.query.state_dict())
-                attention.value.load_state_dict(attention.query.state_dict())
+            for part in layer.modules():
+                if isinstance(part, MultiHeadAttention) and part.query.weight.shape == part.value.weight.shape:
+                    part.key.load_state_dict(part.query.state_dict())
+                    part.value.load_state_dict(part.query.state_dict())
         for layer in list(self.layers)[1:]:
             if layer.state_dict().keys() == self.layers[0].state_dict().keys():  # unless some have fewer branches
                 layer.load_state_dict(self.layers[0].state_dict())
-
-
-def _is_square(module: nn.Module) -> TypeGuard[MultiHeadAttention]:
-    """Return whether queries, keys and values of an attention have equally many channels."""
-    return isinstance(module, MultiHeadAttention) and module.query.weight.shape == module.value.weight.shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,6 +253,8 @@ class AoANetDecoder(Decoder):
     """An LSTM over embedding, global feature and last context; attention to the regions; the context vector."""
 
     supports_static_state = True
+    attention: MultiHeadAttention | AdditiveAttention
+    aoa: Any
 
     def __init__(self, config: AoANetConfig) -> None:
         super().__init__()
@@ -281,27 +278,18 @@ class AoANetDecoder(Decoder):
             if config.multi_head
             else AdditiveAttention(dim, dim, config.additive_dim)
         )
-        self.linear = self.second_lstm = self.aoa = None
-        match config.context:
-            case "linear":
-                self.linear = nn.Linear(attended_dim + dim, dim)
-            case "aoa":
-                query_dim = attended_dim if config.multi_head and not released else dim
-                self.aoa = AttentionOnAttention(attended_dim, query_dim, dim)
-            case "lstm":
-                self.second_lstm = nn.LSTMCell(attended_dim + dim, dim)
-            case "lstm_aoa":
-                self.second_lstm = nn.LSTMCell(attended_dim + dim, dim)
-                self.aoa = AttentionOnAttention(dim, dim, dim)
+        self.linear = nn.Linear(attended_dim + dim, dim) if config.context == "linear" else None
+        self.second_lstm = nn.LSTMCell(attended_dim + dim, dim) if config.context.startswith("lstm") else None
+        if config.context == "aoa":
+            query_dim = attended_dim if config.multi_head and not released else dim
+            self.aoa = AttentionOnAttention(attended_dim, query_dim, dim)
+        else:
+            self.aoa = AttentionOnAttention(dim, dim, dim) if config.context == "lstm_aoa" else None
         self.output = nn.Linear(dim, config.vocab_size, bias=released)
 
     def precompute_cross_kv(self, memory: Memory) -> Memory:
         """Compute keys and values of the regions, shared by all rows; values of additive attention are the regions."""
-        if isinstance(self.attention, AdditiveAttention):
-            cross_kv = (self.attention.key(memory.states), memory.states)
-        else:
-            cross_kv = self.attention.keys_values(memory.states, memory.states)
-        return replace(memory, cross_kv=(cross_kv,))
+        return replace(memory, cross_kv=(self.attention.keys_values(memory.states, memory.states),))
 
     def init_state(self, memory: Memory, num_rows: int) -> AoANetState:
         """Return zeros."""
@@ -336,7 +324,9 @@ class AoANetDecoder(Decoder):
         """Return the state after one position of all rows (Eqs. 12 to 14)."""
         image = memory.global_feature.unsqueeze(1) + self.context_dropout(state.context)
         hidden, cell = self.lstm.step(input_gates, image, state.hidden, state.cell, maps)
-        attended, attention_weights = self._cross_attend(hidden, memory, need_weights=need_weights)
+        queries = self.attention.queries(hidden if self.query_norm is None else self.query_norm(hidden))
+        cross_kv, mask = memory.cross_kv[0], memory.mask
+        attended, attention_weights = self.attention.attend(queries, *cross_kv, mask, need_weights=need_weights)
         second = None
         if self.linear is not None:
             context = F.relu(self.linear(torch.cat([attended, hidden], dim=-1)))
@@ -346,16 +336,7 @@ class AoANetDecoder(Decoder):
             second = (current[0].view_as(hidden), current[1].view_as(hidden))
             context = second[0] if self.aoa is None else self.aoa(second[0], hidden)
         else:
-            assert self.aoa is not None
             projected = self.variant == "paper" and isinstance(self.attention, MultiHeadAttention)
             context = self.aoa(attended, self.attention.query(hidden) if projected else hidden)
         attention = None if attention_weights is None else attention_weights.transpose(1, 2)
         return AoANetState(hidden, cell, context, second, attention)
-
-    def _cross_attend(self, hidden: Float[Tensor, "B K D"], memory: Memory, *, need_weights: bool) -> AttentionOutput:
-        keys, values = memory.cross_kv[0]
-        if isinstance(self.attention, AdditiveAttention):
-            return self.attention(hidden, keys, values, memory.mask)
-        normed = hidden if self.query_norm is None else self.query_norm(hidden)
-        queries = self.attention.queries(normed)
-        return self.attention.attend(queries, keys, values, memory.mask, need_weights=need_weights)

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from legenda.attention import ATTENTIONS, DISTANCES, MultiHeadAttention, sinusoids
+from legenda.attention import ATTENTIONS, DISTANCES, AttentionOutput, MultiHeadAttention, sinusoids
 from legenda.config import Count, PositiveInt
 from legenda.decoding.generation import CacheLength, Decoder
 from legenda.errors import DataError
@@ -213,7 +213,7 @@ class MeshedLayer(DecoderLayer):
 
     def _cross_attend(
         self, x: Float[Tensor, "B Q D"], cross_kv: KeyValue, mask: Bool[Tensor, "B N"], *, need_weights: bool
-    ) -> tuple[Float[Tensor, "B Q D"], Float[Tensor, "B H Q N"] | None]:
+    ) -> AttentionOutput:
         """Return the sum over levels of sigmoid(W [x; c]) * c over sqrt(L), c being x after attention to the level."""
         keys, values = cross_kv
         total, weights = torch.zeros_like(x), None
@@ -221,7 +221,7 @@ class MeshedLayer(DecoderLayer):
             kv = (keys[:, level], values[:, level])
             attended, weights = super()._cross_attend(x, kv, mask, need_weights=need_weights)
             total = total + gate(torch.cat([x, attended], dim=-1)).sigmoid() * attended
-        return total * len(self.gates) ** -0.5, weights
+        return AttentionOutput(total * len(self.gates) ** -0.5, weights)
 
 
 class MeshedDecoder(MdsanDecoder):
@@ -236,7 +236,7 @@ class MeshedDecoder(MdsanDecoder):
         if len(levels) != len(self.layers):
             levels = (memory.states,) * len(self.layers)
         cross_kv: list[KeyValue] = []
-        for layer in self._layers:
+        for layer in self.layers:
             pairs = [layer.cross_attn.keys_values(level, level) for level in levels]
             cross_kv.append((torch.stack([k for k, _ in pairs], dim=1), torch.stack([v for _, v in pairs], dim=1)))
         return replace(memory, cross_kv=tuple(cross_kv))

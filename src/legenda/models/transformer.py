@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,7 +15,7 @@ from pydantic import model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from legenda.attention import AttentionConfig, Geometry, MultiHeadAttention, PairGeometry, sinusoids
+from legenda.attention import AttentionConfig, AttentionOutput, Geometry, MultiHeadAttention, PairGeometry, sinusoids
 from legenda.attention.geometry import BOX_EMBEDDINGS, as_weights_of
 from legenda.attention.multi_head import Dropout
 from legenda.config import Count, PositiveInt, Probability
@@ -190,7 +190,7 @@ class DecoderLayer(nn.Module):
         attended = self.self_attn(normed, normed, normed, mask, is_causal=True).values
         x = self.self_attn_residual.post(x, _inner(self.self_attn_inner_residual, normed, attended))
         # the K rows of an image as one row of K * T queries, so that keys and values are not repeated
-        x = self._cross_attend(x.view(B, K * T, D), cross_kv, cross_attention_mask, need_weights=False)[0]
+        x = self._cross_attend(x.view(B, K * T, D), cross_kv, cross_attention_mask, need_weights=False).values
         return self._feed_forward(x).view(B, K, T, D)
 
     def step(
@@ -220,17 +220,16 @@ class DecoderLayer(nn.Module):
         ).values
         x = self.self_attn_residual.post(x, _inner(self.self_attn_inner_residual, normed, attended).view(B, K, D))
         x, weights = self._cross_attend(x, cross_kv, cross_attention_mask, need_weights=True)
-        assert weights is not None
         return self._feed_forward(x), (keys, values), weights
 
     def _cross_attend(
         self, x: Float[Tensor, "B Q D"], cross_kv: KeyValue, mask: Bool[Tensor, "B N"], *, need_weights: bool
-    ) -> tuple[Float[Tensor, "B Q D"], Float[Tensor, "B H Q N"] | None]:
+    ) -> AttentionOutput:
         """Return x after cross-attention, and the weights over the regions."""
         normed = self.cross_attn_residual.pre(x)
         attended = self.cross_attn.attend(self.cross_attn.queries(normed), *cross_kv, mask, need_weights=need_weights)
         inner = _inner(self.cross_attn_inner_residual, normed, attended.values)
-        return self.cross_attn_residual.post(x, inner), attended.weights
+        return AttentionOutput(self.cross_attn_residual.post(x, inner), attended.weights)
 
     def _feed_forward(self, x: Float[Tensor, "B Q D"]) -> Float[Tensor, "B Q D"]:
         return self.feed_forward_residual.post(x, self.feed_forward(self.feed_forward_residual.pre(x)))
@@ -267,6 +266,7 @@ class TransformerDecoder(Decoder):
     """Embedding, L decoder layers and the output layer (NG-SAN, section 3.2)."""
 
     uses_global_feature = False
+    layers: Any
 
     def __init__(
         self,
@@ -304,13 +304,9 @@ class TransformerDecoder(Decoder):
     def _build_layer(self, config: LayersConfig, inner_dropout: float | None, double_norm: bool) -> DecoderLayer:
         return DecoderLayer(config, inner_dropout=inner_dropout, double_norm=double_norm)
 
-    @property
-    def _layers(self) -> list[DecoderLayer]:
-        return cast("list[DecoderLayer]", list(self.layers))
-
     def precompute_cross_kv(self, memory: Memory) -> Memory:
         """Compute keys and values of the image for every layer, shared by all rows."""
-        cross_kv = tuple(layer.cross_attn.keys_values(memory.states, memory.states) for layer in self._layers)
+        cross_kv = tuple(layer.cross_attn.keys_values(memory.states, memory.states) for layer in self.layers)
         return replace(memory, cross_kv=cross_kv)
 
     def init_state(self, memory: Memory, num_rows: int) -> TransformerState:
@@ -339,7 +335,7 @@ class TransformerDecoder(Decoder):
             if self.pad_token_id is not None:
                 real = tokens.ne(self.pad_token_id).unsqueeze(-1)
                 next_mask = append_kv(state.attention_mask, real, -1, state.length)
-        for layer, past_kv, cross_kv in zip(self._layers, state.kv_cache, memory.cross_kv, strict=True):
+        for layer, past_kv, cross_kv in zip(self.layers, state.kv_cache, memory.cross_kv, strict=True):
             x, next_kv, weights = layer.step(x, past_kv, state.length, cross_kv, memory.mask, current_mask)
             next_cache.append(next_kv)
         attention = None if weights is None else weights.transpose(1, 2)
@@ -351,7 +347,7 @@ class TransformerDecoder(Decoder):
         if self.pad_token_id is not None:
             diagonal = torch.eye(tokens.shape[-1], dtype=torch.bool, device=tokens.device)
             mask = tokens.ne(self.pad_token_id).unsqueeze(-2) | diagonal
-        for layer, cross_kv in zip(self._layers, memory.cross_kv, strict=True):
+        for layer, cross_kv in zip(self.layers, memory.cross_kv, strict=True):
             x = layer(x, cross_kv, memory.mask, mask)
         return self._logits(x, tokens)
 

@@ -91,7 +91,7 @@ class UpDownDecoder(Decoder):
 
     def precompute_cross_kv(self, memory: Memory) -> Memory:
         """Compute the keys of the regions, shared by all rows; the values are the regions."""
-        return replace(memory, cross_kv=((self.attention.key(memory.states), memory.states),))
+        return replace(memory, cross_kv=(self.attention.keys_values(memory.states, memory.states),))
 
     def init_state(self, memory: Memory, num_rows: int) -> UpDownState:
         """Return zeros."""
@@ -128,7 +128,8 @@ class UpDownDecoder(Decoder):
     ) -> UpDownState:
         """Return the state after one position of all rows (Eqs. 1 to 5)."""
         hidden1, cell1 = self.attention_lstm.step(input_gates, state.hidden2, state.hidden1, state.cell1, maps)
-        attended, attention = self.attention(hidden1, *memory.cross_kv[0], memory.mask)
+        queries = self.attention.queries(hidden1)
+        attended, attention = self.attention.attend(queries, *memory.cross_kv[0], memory.mask)
         inputs = torch.cat([attended, hidden1], dim=-1).flatten(0, 1)
         previous = state.hidden2.flatten(0, 1), state.cell2.flatten(0, 1)
         hidden2, cell2 = (part.view_as(hidden1) for part in self.language_lstm(inputs, previous))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,7 +12,7 @@ from pydantic import model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from legenda.attention import AdditiveAttention, AttentionOutput
+from legenda.attention import AdditiveAttention
 from legenda.attention.multi_head import Dropout
 from legenda.attention.x_linear import Act, XLinearAttention, create_act
 from legenda.config import Count, NonNegativeCount, PositiveFloat, PositiveInt, Probability
@@ -265,6 +265,7 @@ class XLanDecoder(Decoder):
     """An LSTM over embedding, global feature and context; attention queried by its state; the next context by GLU."""
 
     supports_static_state = True
+    attention: Any
 
     def __init__(self, config: XLanConfig) -> None:
         super().__init__()
@@ -285,20 +286,10 @@ class XLanDecoder(Decoder):
         self.output_dropout = Dropout(config.output_dropout)
         self.output = nn.Linear(dim, config.vocab_size)
 
-    @property
-    def _attentions(self) -> list[XLinearAttention | AdditiveAttention]:
-        return cast("list[XLinearAttention | AdditiveAttention]", list(self.attention))
-
     def precompute_cross_kv(self, memory: Memory) -> Memory:
         """Compute keys and values of the regions for each block, shared by all rows."""
-        states = memory.states
-        cross_kv = tuple(
-            attention.keys_values(states, states)
-            if isinstance(attention, XLinearAttention)
-            else (attention.key(states), states)
-            for attention in self._attentions
-        )
-        return replace(memory, cross_kv=cross_kv)
+        cross_kv = (attention.keys_values(memory.states, memory.states) for attention in self.attention)
+        return replace(memory, cross_kv=tuple(cross_kv))
 
     def init_state(self, memory: Memory, num_rows: int) -> XLanState:
         """Return zeros, and the gates of the global feature."""
@@ -341,23 +332,11 @@ class XLanDecoder(Decoder):
         recurrent = (maps.context, maps.hidden)
         hidden, cell = self.lstm.step(input_gates, context, state.hidden, state.cell, recurrent)
         query, outputs, attention_weights = hidden, [hidden], None
-        for attention, (keys, values) in zip(self._attentions, memory.cross_kv, strict=True):
-            attended = _cross_attend(attention, query, keys, values, memory)
+        for attention, (keys, values) in zip(self.attention, memory.cross_kv, strict=True):
+            attended = attention.attend(attention.queries(query), keys, values, memory.mask)
             query, attention_weights = self.dropout(attended.values), attended.weights
             outputs.append(query)
         attended = query if self.concat is None else self.concat(torch.cat(outputs, dim=-1))
         context = F.glu(self.to_context(torch.cat([attended, hidden], dim=-1)))
         shown = None if attention_weights is None else attention_weights.transpose(1, 2)
         return XLanState(state.image_gates, hidden, cell, context, shown)
-
-
-def _cross_attend(
-    attention: XLinearAttention | AdditiveAttention,
-    query: Float[Tensor, "B K D"],
-    keys: Tensor,
-    values: Tensor,
-    memory: Memory,
-) -> AttentionOutput:
-    if isinstance(attention, XLinearAttention):
-        return attention.attend(attention.queries(query), keys, values, memory.mask)
-    return attention(query, keys, values, memory.mask)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, cast
+from typing import Annotated, Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -146,7 +146,6 @@ class XTransformerLayer(nn.Module):
         attended = x + self.dropout(attended)
         queries = self.cross_attn.queries(self.kv_norm(attended))
         image = self.cross_attn.attend(queries, *cross_kv, attention_mask)
-        assert image.weights is not None
         query = self.query_norm(attended + self.dropout(image.values))
         if self.update is not None and self.feed_forward is not None:
             x = self.feed_forward(self.update(query, x))
@@ -174,6 +173,8 @@ class XTransformerState(RowState):
 class XTransformerDecoder(Decoder):
     """A query of image and tokens passes through L layers; the logits read it before and after each of them."""
 
+    layers: Any
+
     def __init__(self, config: XTransformerConfig) -> None:
         super().__init__()
         dim, num_layers = config.dim, config.decoder_layers
@@ -194,13 +195,9 @@ class XTransformerDecoder(Decoder):
         self.output_dropout = Dropout(config.output_dropout)
         self.output = nn.Linear(dim, config.vocab_size)
 
-    @property
-    def _layers(self) -> list[XTransformerLayer]:
-        return cast("list[XTransformerLayer]", list(self.layers))
-
     def precompute_cross_kv(self, memory: Memory) -> Memory:
         """Compute keys and values of the image for every layer, shared by all rows."""
-        cross_kv = tuple(layer.cross_attn.keys_values(memory.states, memory.states) for layer in self._layers)
+        cross_kv = tuple(layer.cross_attn.keys_values(memory.states, memory.states) for layer in self.layers)
         return replace(memory, cross_kv=cross_kv)
 
     def init_state(self, memory: Memory, num_rows: int) -> XTransformerState:
@@ -235,7 +232,7 @@ class XTransformerDecoder(Decoder):
         total = state.sum_embeddings + x * real.unsqueeze(-1)
         query = self._query(state.image.unsqueeze(1), total / token_mask.sum(dim=-1, keepdim=True))
         queries, next_cache, weights = [query], [], None
-        for layer, past_kv, cross_kv in zip(self._layers, state.kv_cache, memory.cross_kv, strict=True):
+        for layer, past_kv, cross_kv in zip(self.layers, state.kv_cache, memory.cross_kv, strict=True):
             query, x, next_kv, weights = layer.step(query, x, past_kv, length, token_mask, cross_kv, memory.mask)
             queries.append(query)
             next_cache.append(next_kv)
@@ -252,7 +249,7 @@ class XTransformerDecoder(Decoder):
         image = self.from_image(memory.global_feature)[:, None, None]
         query = self._query(image, totals / token_mask.cumsum(dim=2).unsqueeze(-1))
         queries = [query]
-        for layer, cross_kv in zip(self._layers, memory.cross_kv, strict=True):
+        for layer, cross_kv in zip(self.layers, memory.cross_kv, strict=True):
             query, x = layer(query, x, token_mask, cross_kv, memory.mask)
             queries.append(query)
         return self._gate(queries)
