@@ -10,7 +10,7 @@ import torch
 import legenda
 from legenda.decoding import GenerationConfig
 from legenda.errors import CheckpointError, LegendaError
-from legenda.models.checkpoint import inherit_generation_config
+from legenda.models.checkpoint import start_from
 from legenda.text import Vocabulary
 
 WORDS = ("<end>", "<unk>", "a", "dog", "runs")
@@ -167,4 +167,4 @@ def test_a_start_model_without_generation_config_is_named(tmp_path):
     model = legenda.create_model("transformer", vocab_size=9, feature_dim=3, dim=8, num_heads=2, num_layers=1, ff_dim=8)
     (tmp_path / "config.json").write_text(json.dumps({"model": {"name": "transformer", "options": {}}}))
     with pytest.raises(CheckpointError, match=r'config\.json has no usable "model" part'):
-        inherit_generation_config(model, tmp_path)
+        start_from(model, tmp_path)

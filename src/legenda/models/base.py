@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import torch
@@ -17,7 +16,7 @@ from legenda.config import Config, NonNegativeInt, PositiveInt, to_json
 from legenda.decoding import beam_search
 from legenda.decoding.generation import Decoder, GenerationConfig
 from legenda.errors import CheckpointError, DataError
-from legenda.io import write_json, write_text
+from legenda.io import write_json
 from legenda.models.backbone import Backbone, BackboneConfig
 from legenda.models.layers import is_frozen
 from legenda.regions import Memory, Regions, first_regions, hide_regions
@@ -141,22 +140,16 @@ class Model(nn.Module):
         write_json(folder / CONFIG, {"model": self.describe(), **sections})
         return folder
 
-    def push_to_hub(
-        self, repo_id: str, *, config: Mapping[str, Any] | None = None, card: str | None = None, **options: Any
-    ) -> str:
+    def push_to_hub(self, repo_id: str, **options: Any) -> str:
         """Upload the model to USER/MODEL on Hugging Face's hub and return the address; `legenda.load` takes the name.
 
-        config: further parts of config.json, such as extractor, the name of that of the features. card: the model card,
-        Markdown. options: commit_message, private, token, branch and create_pr, as in `PyTorchModelHubMixin`. Raise
-        ConfigError where the upload fails.
+        options: config, further parts of config.json, such as extractor, the name of that of the features; card, the
+        model card, Markdown; and commit_message, private, token, branch and create_pr, as in `PyTorchModelHubMixin`.
+        Raise ConfigError where the upload fails.
         """
-        from legenda.models.checkpoint import CARD, upload_model
+        from legenda.models.checkpoint import upload_model
 
-        with TemporaryDirectory() as folder:
-            self.save(folder, **(config or {}))
-            default = f"---\nlibrary_name: legenda\n---\n\n# {repo_id}\n\n{self.name} of Legenda.\n"
-            write_text(Path(folder) / CARD, default if card is None else card)
-            return upload_model(Path(folder), repo_id, **options)
+        return upload_model(self, repo_id, **options)
 
     def describe(self) -> dict[str, Any]:
         """Return the "model" part of config.json: name, options, generation config, and whether a vocabulary exists."""
@@ -185,10 +178,24 @@ class Model(nn.Module):
 
     def require_all_or_none(self, *names: str) -> None:
         """Raise CheckpointError where only some of the named attributes are set; such a folder could not be loaded."""
-        present = [name for name in names if getattr(self, name) is not None]
         missing = [name for name in names if getattr(self, name) is None]
+        present = [name for name in names if name not in missing]
         if present and missing:
             raise CheckpointError(f"this model has model.{present[0]} but no model.{missing[0]}; set both, or neither")
+
+    def check_regions(self, regions: Regions) -> None:
+        """Raise DataError where the features have another width than the model's, or needed boxes are missing."""
+        width, name = regions.features.shape[-1], self.name or "this model"
+        if width != self.config.feature_dim:
+            raise DataError(
+                f"the features have {width} channels but {name} reads {self.config.feature_dim}; use features of the "
+                f"extractor it was trained with, or create it with feature_dim={width}"
+            )
+        if self.needs_boxes and regions.boxes is None:
+            raise DataError(
+                f"{name} needs boxes for its geometry; pass Regions(features, boxes) or choose a model without "
+                "geometry, such as transformer or mcan"
+            )
 
     @property
     def device(self) -> torch.device:
@@ -236,19 +243,8 @@ class Captioner(Model):
 
         Raise DataError where the features have another width than the model's, or needed boxes are missing.
         """
-        regions = self.prepare(regions)
-        width = regions.features.shape[-1]
-        if width != self.config.feature_dim:
-            raise DataError(
-                f"the features have {width} channels but {self.name or 'this model'} reads {self.config.feature_dim}; "
-                f"use features of the extractor it was trained with, or create it with feature_dim={width}"
-            )
-        regions = self.encoder.with_default_boxes(regions)
-        if self.needs_boxes and regions.boxes is None:
-            raise DataError(
-                f"{self.name or 'this model'} needs boxes for its geometry; pass Regions(features, boxes) or choose a "
-                "model without geometry, such as transformer"
-            )
+        regions = self.encoder.with_default_boxes(self.prepare(regions))
+        self.check_regions(regions)
         if self.training and self.config.region_dropout:
             regions = hide_regions(regions, self.config.region_dropout)
         return self.decoder.precompute_cross_kv(self.encoder(regions)).contiguous()

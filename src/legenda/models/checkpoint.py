@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from pickle import UnpicklingError
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from torch.overrides import TorchFunctionMode
 from legenda.config import merge
 from legenda.decoding.generation import GenerationConfig
 from legenda.errors import CheckpointError, ConfigError, DataError, first_line, import_extra
-from legenda.io import atomic_write, verified
+from legenda.io import atomic_write, verified, write_text
 from legenda.models.base import Captioner, Model
 from legenda.models.registry import build_model
 from legenda.run_folder import ANSWERS, CONFIG, SUBWORDS, VOCABULARY, WEIGHTS, find_seeds, read_config
@@ -251,35 +252,34 @@ def download_model(name: str) -> Path:
 
 
 def upload_model(
-    folder: Path,
+    model: Model,
     name: str,
     *,
+    config: Mapping[str, Any] | None = None,
+    card: str | None = None,
     commit_message: str = "Upload model",
     private: bool | None = None,
     token: str | bool | None = None,
     branch: str | None = None,
     create_pr: bool | None = None,
 ) -> str:
-    """Upload the files of a model and its card to the repository USER/MODEL, which is created; return its address.
+    """Upload a model and its card to the repository USER/MODEL, which is created; return its address.
 
-    The options are those of `huggingface_hub`. Raise ConfigError where that fails.
+    config: further parts of config.json. The options are those of `huggingface_hub`. Raise ConfigError on a failure.
     """
     api = import_extra("huggingface_hub", "hub").HfApi(token=token)
-    try:
-        repository = api.create_repo(name, private=private, exist_ok=True)
-        api.upload_folder(
-            repo_id=repository.repo_id,
-            folder_path=folder,
-            allow_patterns=[*_FILES, CARD],
-            commit_message=commit_message,
-            revision=branch,
-            create_pr=create_pr,
-        )
-    except Exception as error:
-        raise ConfigError(
-            f"{name} could not be uploaded to Hugging Face's hub ({first_line(error)}); check the name and the "
-            "network, and log in with `hf auth login`"
-        ) from error
+    default = f"---\nlibrary_name: legenda\n---\n\n# {name}\n\n{model.name} of Legenda.\n"
+    with TemporaryDirectory() as folder:
+        write_text(model.save(folder, **(config or {})) / CARD, default if card is None else card)
+        how = {"commit_message": commit_message, "revision": branch, "create_pr": create_pr}
+        try:
+            repository = api.create_repo(name, private=private, exist_ok=True)
+            api.upload_folder(repo_id=repository.repo_id, folder_path=folder, allow_patterns=[*_FILES, CARD], **how)
+        except Exception as error:
+            raise ConfigError(
+                f"{name} could not be uploaded to Hugging Face's hub ({first_line(error)}); check the name and the "
+                "network, and log in with `hf auth login`"
+            ) from error
     return str(repository)
 
 
@@ -353,25 +353,20 @@ def not_a_captioner(folder: str | Path, model: Model) -> CheckpointError:
 
 
 @as_checkpoint_error()
-def inherit_generation_config(model: Model, folder: Path) -> None:
-    """Search as the model of a folder does, if it has the same name and so the same decoder."""
-    path = folder / CONFIG
-    with _usable_section(path):
+def start_from(model: Model, folder: Path) -> None:
+    """Load the weights of the model in a folder, and search as it does, if it has the same name and so decoder.
+
+    Raise CheckpointError unless both read the same vocabulary and features.
+    """
+    with _usable_section(folder / CONFIG):
         section = read_config(folder, _HINT)["model"]
-        if section["name"] == model.name:
-            _set_generation_config(model, section)
-
-
-@as_checkpoint_error()
-def check_sizes(model: Model, folder: Path) -> None:
-    """Raise CheckpointError unless a model that starts from that of a folder reads its vocabulary and features."""
-    path = folder / CONFIG
-    with _usable_section(path):
-        options = read_config(folder, _HINT)["model"]["options"]
         for name, remedy in _SIZES.items():
             found = getattr(model.config, name, None)
-            if found != (expected := options.get(name, found)):
+            if found != (expected := section["options"].get(name, found)):
                 raise CheckpointError(f"{folder} was trained with {name}={expected}, not {found}; {remedy}")
+        if section["name"] == model.name:
+            _set_generation_config(model, section)
+    load_weights(model, folder / WEIGHTS)
 
 
 @contextmanager

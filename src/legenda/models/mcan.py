@@ -73,11 +73,9 @@ class CoAttentionConfig(AttentionConfig, ModelConfig):
         return self
 
 
-class StdResidual(Residual):
-    """norm(x + sublayer(x)) with the layer normalization of MCAN's release."""
-
-    def __init__(self, dim: int, dropout: float) -> None:
-        super().__init__(dim, dropout, norm_first=False, norm=StdLayerNorm(dim))
+def std_residual(config: CoAttentionConfig) -> Residual:
+    """Return norm(x + sublayer(x)) with the layer normalization of MCAN's release."""
+    return Residual(config.dim, config.dropout, norm_first=False, norm=StdLayerNorm(config.dim))
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,8 +105,8 @@ class SelfAttentionLayer(nn.Module):
         dim, dropout = config.dim, config.dropout
         self.attention = MultiHeadAttention(dim, config.num_heads, dropout=dropout, bias=config.projection_bias)
         self.feed_forward = FeedForward(dim, config.ff_dim, dropout)
-        self.attention_residual = StdResidual(dim, dropout)
-        self.feed_forward_residual = StdResidual(dim, dropout)
+        self.attention_residual = std_residual(config)
+        self.feed_forward_residual = std_residual(config)
 
     def forward(self, x: Float[Tensor, "B L D"], token_mask: Bool[Tensor, "B L"]) -> Float[Tensor, "B L D"]:
         """Return the states of the tokens after this layer."""
@@ -127,9 +125,9 @@ class GuidedAttentionLayer(nn.Module):
         self.attention = config.build_attention(dim, num_heads, layer=layer, dropout=dropout, bias=bias)
         self.cross_attn = MultiHeadAttention(dim, num_heads, dropout=dropout, bias=bias)
         self.feed_forward = FeedForward(dim, config.ff_dim, dropout)
-        self.attention_residual = StdResidual(dim, dropout)
-        self.cross_attn_residual = StdResidual(dim, dropout)
-        self.feed_forward_residual = StdResidual(dim, dropout)
+        self.attention_residual = std_residual(config)
+        self.cross_attn_residual = std_residual(config)
+        self.feed_forward_residual = std_residual(config)
 
     def forward(
         self, x: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"], geometry: Geometry, question: QuestionTokens
@@ -212,21 +210,8 @@ class CoAttentionModel(Model):
         self.backbone = CoAttention(config)
 
     def attend(self, regions: Regions, question: Int[Tensor, "B L"]) -> CoAttentionOutput:
-        """Return the output of the backbone.
-
-        Raise DataError when the features do not have feature_dim channels, or boxes are missing that the model needs.
-        """
-        width = regions.features.shape[-1]
-        if width != self.config.feature_dim:
-            raise DataError(
-                f"the features have {width} channels but {self.name or 'this model'} needs {self.config.feature_dim}; "
-                "use features of the extractor it was trained with"
-            )
-        if self.needs_boxes and regions.boxes is None:
-            raise DataError(
-                f"{self.name or 'this model'} needs boxes for its geometry; give Regions(features, boxes) or choose a "
-                "model without geometry, such as mcan"
-            )
+        """Return the output of the backbone; raise DataError for regions that do not fit the model."""
+        self.check_regions(regions)
         return self.backbone(regions, question)
 
     def ids(self, texts: Sequence[Sequence[str]]) -> Int[Tensor, "B L"]:
@@ -234,9 +219,7 @@ class CoAttentionModel(Model):
 
         Raise CheckpointError where the model has no vocabulary.
         """
-        vocabulary = self.require_vocabulary()
-        device = self.backbone.embedding.weight.device
-        return encode_tokens(texts, vocabulary, self.config.max_text_length).to(device)
+        return encode_tokens(texts, self.require_vocabulary(), self.config.max_text_length).to(self.device)
 
     def load_vocabulary(self, folder: Path) -> None:
         """Read the vocabulary of questions."""

@@ -79,9 +79,7 @@ MODELS: Registry[Entry] = Registry(
         ),
         "xlan": Entry(XLanConfig, "Pan et al., CVPR 2020", "X-LAN: X-Linear attention in an encoder and an LSTM"),
         "xtransformer": Entry(
-            XTransformerConfig,
-            "Pan et al., CVPR 2020",
-            "X-Transformer: X-Linear attention in a Transformer",
+            XTransformerConfig, "Pan et al., CVPR 2020", "X-Transformer: X-Linear attention in a Transformer"
         ),
         "mdsan": Entry(
             MdsanConfig,
@@ -166,11 +164,6 @@ def register_decoder(name: str) -> Callable[[C], C]:
     return decorate
 
 
-def describe_decoder(name: str) -> Entry:
-    """Return the entry of a registered decoder, or of the model of that name, whose decoder is meant."""
-    return DECODERS.get(name) if name in DECODERS else describe_model(name)
-
-
 def create_model(name: str, **options: Any) -> Captioner:
     """Return a new captioner with random weights: the named configuration with `options` over it.
 
@@ -219,7 +212,7 @@ def _decoder_config(name: str, config: ModelConfig) -> CaptionerConfig | None:
     if "name" not in options:
         raise ConfigError(f'{name} needs the name of its decoder; write decoder={{"name": "transformer", ...}}')
     other = options.pop("name")
-    entry = describe_decoder(other)
+    entry = DECODERS.get(other) if other in DECODERS else describe_model(other)
     fields = set(entry.config.model_fields)
     common = {key: getattr(config, key) for key in COMMON_FIELDS if key in fields and hasattr(config, key)}
     common |= {"feature_dim": config.memory_dim, "dim": config.memory_dim}

@@ -28,7 +28,7 @@ from legenda.data.features.base import UNNAMED, extractor_name, is_same_extracto
 from legenda.errors import CheckpointError, ConfigError
 from legenda.io import locked, read_text, write_json
 from legenda.models.base import Model
-from legenda.models.checkpoint import check_sizes, find_model, inherit_generation_config, load_weights
+from legenda.models.checkpoint import find_model, start_from
 from legenda.models.registry import configure
 from legenda.run_folder import CONFIG, STATE, WEIGHTS, read_config
 from legenda.tasks.base import Task, check_objective, describe_split
@@ -243,9 +243,7 @@ def train(
     model = task.create(model_name, overrides, init_from)
     if init_from is not None:
         _check_extractor(task, init_from)
-        check_sizes(model, init_from)
-        load_weights(model, init_from / WEIGHTS)
-        inherit_generation_config(model, init_from)
+        start_from(model, init_from)
     for stage in stages:
         configure(model_name, {**vars(model.config), **stage.dropout})  # raises for rates that the model lacks
     config = {"model": model.describe(), **sections, "stages": [to_json(stage) for stage in stages]}
