@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from legenda.config import (
-    Config,
-    Count,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFraction,
-    PositiveInt,
-)
+from legenda.config import Config, Count, NonNegativeFloat, NonNegativeInt, PositiveFraction, PositiveInt
 from legenda.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -163,7 +163,7 @@ class Objective(nn.Module):
         """Compute what needs no gradient. batch: on the device; epoch: counted from 1 in the stage."""
         raise NotImplementedError
 
-    def forward(self, batch: Batch, *prepared: Tensor | None) -> Any:
+    def forward(self, batch: Batch, *prepared: Any) -> Any:
         """Run the forward pass that is differentiated."""
         raise NotImplementedError
 
@@ -271,9 +271,7 @@ def set_vocabulary(model: Model, vocabulary: Vocabulary) -> None:
 
 def regions_to_batch(regions: Regions) -> Batch:
     """Return the tensors of regions by name."""
-    names = ("features", "boxes", "mask", "global_feature")
-    tensors = {name: getattr(regions, name) for name in names}
-    return {name: tensor for name, tensor in tensors.items() if tensor is not None}
+    return {name: tensor for name, tensor in vars(regions).items() if tensor is not None}
 
 
 def batch_to_regions(batch: Batch) -> Regions:

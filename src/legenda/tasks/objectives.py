@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -96,9 +96,7 @@ def policy_gradient(
 
 
 def policy_gradient_normalizer(
-    loss_reduction: Literal["token", "sequence", "max_length"],
-    mask: Bool[Tensor, "B K T"],
-    max_length: int,
+    loss_reduction: Literal["token", "sequence", "max_length"], mask: Bool[Tensor, "B K T"], max_length: int
 ) -> float:
     """Return what `policy_gradient` is divided by: tokens, captions, or captions times `max_length`."""
     if loss_reduction == "token":
@@ -146,11 +144,9 @@ class CrossEntropy(CaptionObjective):
         num_tokens = float((targets != PADDING).sum())
         return PreparedBatch((inputs, targets), (num_tokens,), lambda total: Loss((total,)))
 
-    def forward(self, batch: Batch, *prepared: Tensor | None) -> Float[Tensor, ""]:
+    def forward(self, batch: Batch, *prepared: Any) -> Float[Tensor, ""]:
         """Return the sum over all tokens."""
         inputs, targets = prepared
-        assert inputs is not None
-        assert targets is not None
         return self.sum_cross_entropy(self.model(batch_to_regions(batch), inputs), targets)
 
 

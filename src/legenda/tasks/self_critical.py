@@ -26,7 +26,7 @@ from legenda.metrics.rewards import BleuReward, CiderD
 from legenda.models import Captioner
 from legenda.models.base import eval_mode, train_mode
 from legenda.models.layers import packed_linear
-from legenda.regions import Memory, Regions
+from legenda.regions import Regions
 from legenda.registry import Registry
 from legenda.tasks.base import Batch, Loss, ObjectiveConfig, PreparedBatch, SelfCriticalConfig, batch_to_regions
 from legenda.tasks.objectives import (
@@ -44,7 +44,7 @@ Reward = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """Takes indices of images in the training split `(B,)` and K captions of each as token ids `(B, K, T)`; returns float64
 rewards `(B, K)`. A caption ends at its first end token, or has T tokens without one."""
 
-_BUILT_IN = {"CIDEr-D": CiderD, "BLEU-4": BleuReward}
+_BUILT_IN: dict[str, Any] = {"CIDEr-D": CiderD, "BLEU-4": BleuReward}
 _CLIP = "CLIPScore"
 
 REWARDS: Registry[Callable[..., Any]] = Registry("reward", {**_BUILT_IN, _CLIP: f"{__name__}:ClipReward"})
@@ -89,11 +89,7 @@ class Rewards:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="rewards")
 
     @staticmethod
-    def from_config(
-        config: SelfCriticalConfig,
-        split: CaptionDataset,
-        vocabulary: Vocabulary,
-    ) -> Rewards:
+    def from_config(config: SelfCriticalConfig, split: CaptionDataset, vocabulary: Vocabulary) -> Rewards:
         """Return the configured rewards against the references of a split; raise ConfigError for an unknown one."""
         parts = {name: REWARDS.get(name) for name in config.rewards}
         rewards: dict[str, Any] = {
@@ -116,11 +112,8 @@ class Rewards:
                 "max_reference_length": config.max_reference_length or None,
             }
             for name in built_in:
-                if name == "CIDEr-D":
-                    df = "captions" if config.df_unit == "captions" else "references"
-                    reward = CiderD(references, df=df, **options)
-                else:
-                    reward = BleuReward(references, **options)
+                more = {} if name != "CIDEr-D" else {"df": "captions" if config.df_unit == "captions" else "references"}
+                reward = _BUILT_IN[name](references, **options, **more)
                 rewards[name] = reward if word_ids is None else word_ids.wrap(reward)
         return Rewards([(weight, rewards[name]) for name, weight in config.rewards.items()])
 
@@ -293,6 +286,7 @@ class SelfCriticalObjective(CaptionObjective):
 
     def __init__(self, model: Captioner, config: ObjectiveConfig, split: CaptionDataset, rewards: Rewards) -> None:
         super().__init__(model, config, split)
+        self.settings = config.self_critical
         self.rewards, self.bad_endings = rewards, find_bad_endings(model.vocabulary)
         xe_weight = self.settings.xe_weight
         self.loss_weights = (1 - xe_weight, xe_weight) if xe_weight else (1.0,)
@@ -300,20 +294,16 @@ class SelfCriticalObjective(CaptionObjective):
         defaults = {name: getattr(model.generation_config, name) for name in names}
         self.generation_config = GenerationConfig(**defaults, max_length=self.settings.max_length)
 
-    @property
-    def settings(self) -> SelfCriticalConfig:
-        return self.config.self_critical
-
     @torch.no_grad()
     def prepare(self, indices: np.ndarray, batch: Batch, epoch: int) -> PreparedBatch:  # noqa: ARG002
         """Sample captions, start to compute their rewards, and return the inputs of the differentiated pass."""
         settings, eos_token_id = self.settings, self.generation_config.eos_token_id
         with packed_linear(self.model):
             tokens, is_sampled, baseline_tokens = self._sample(batch_to_regions(batch))
-        rewarded = tokens
-        if baseline_tokens is not None:
-            rewarded = torch.cat(_pad_to_same_length(tokens, baseline_tokens, eos_token_id), dim=1)
-        pending = self.rewards.start(indices, rewarded)
+        rows = [tokens] if baseline_tokens is None else [tokens, baseline_tokens]
+        length = max(captions.shape[-1] for captions in rows)
+        rows = [F.pad(captions, (0, length - captions.shape[-1]), value=eos_token_id) for captions in rows]
+        pending = self.rewards.start(indices, torch.cat(rows, dim=1))
         mask = token_mask(tokens, eos_token_id) & is_sampled.unsqueeze(-1)
         inputs = F.pad(tokens[..., :-1], (1, 0), value=self.generation_config.bos_token_id)
         xe_inputs, xe_targets = None, None
@@ -324,7 +314,12 @@ class SelfCriticalObjective(CaptionObjective):
             normalizers.append(float((xe_targets != PADDING).sum()))
 
         def finish(output: tuple[Tensor, ...]) -> Loss:
-            return self._loss(output, pending, tokens, mask, is_sampled)
+            rewards, K = torch.from_numpy(self.rewards.result(pending)).to(tokens.device), tokens.shape[1]
+            baseline = None if baseline_tokens is None else rewards[:, K:]
+            advantage = advantages(rewards[:, :K], settings.baseline, baseline, is_sampled)
+            mean = float(rewards[:, :K][is_sampled].mean()) if bool(is_sampled.any()) else 0.0
+            health = measure_samples(tokens, mask, output[0], advantage, eos_token_id, self.bad_endings)
+            return Loss((policy_gradient(output[0], advantage, mask), *output[1:]), {"reward": mean, **health})
 
         return PreparedBatch((inputs, tokens, xe_inputs, xe_targets), tuple(normalizers), finish)
 
@@ -332,14 +327,12 @@ class SelfCriticalObjective(CaptionObjective):
         """Return reference captions where the loss has a cross-entropy term."""
         return super().sample_targets(indices, generator) if self.settings.xe_weight else {}
 
-    def forward(self, batch: Batch, *prepared: Tensor | None) -> tuple[Tensor, ...]:
+    def forward(self, batch: Batch, *prepared: Any) -> tuple[Tensor, ...]:
         """Return log-probabilities `(B, K, T)` of the sampled tokens, and the summed cross-entropy where weighted."""
         inputs, tokens, xe_inputs, xe_targets = prepared
-        assert inputs is not None
-        assert tokens is not None
         memory = self.model.encode(batch_to_regions(batch))
         log_probs = token_log_probs(self.model.decoder(inputs, memory), tokens, self.generation_config.suppress_tokens)
-        if xe_inputs is None or xe_targets is None:
+        if xe_inputs is None:
             return (log_probs,)
         return log_probs, self.sum_cross_entropy(self.model.decoder(xe_inputs, memory), xe_targets)
 
@@ -347,47 +340,22 @@ class SelfCriticalObjective(CaptionObjective):
         self, regions: Regions
     ) -> tuple[Int[Tensor, "B K T"], Bool[Tensor, "B K"], Int[Tensor, "B 1 t"] | None]:
         """Return sampled captions, which of them exist, and the greedy captions where they are the baseline."""
-        settings, model = self.settings, self.model
+        settings, model, config = self.settings, self.model, self.generation_config
+        memory: Any = None
         baseline_tokens = None
         with eval_mode(model):
-            memory = model.encode(regions) if settings.baseline == "greedy" or not settings.dropout else None
-            if memory is not None and settings.baseline == "greedy":
-                baseline_tokens = greedy(model, memory, generation_config=self.generation_config).tokens
-            if memory is not None and not settings.dropout:
-                return *self._sample_tokens(memory), baseline_tokens
-        with train_mode(model):
-            return *self._sample_tokens(model.encode(regions)), baseline_tokens
-
-    def _sample_tokens(self, memory: Memory) -> tuple[Int[Tensor, "B K T"], Bool[Tensor, "B K"]]:
-        settings = self.settings
-        if settings.sample_method == "multinomial":
-            tokens = sample(
-                self.model, memory, num_samples=settings.num_samples, generation_config=self.generation_config
-            ).tokens
-            return tokens, torch.ones_like(tokens[..., 0], dtype=torch.bool)
-        output = beam_search(
-            self.model, memory, beam_size=settings.num_samples, generation_config=self.generation_config
-        )
-        return output.tokens, ~output.scores.isneginf()
-
-    def _loss(
-        self,
-        output: tuple[Tensor, ...],
-        pending: Future[np.ndarray],
-        tokens: Tensor,
-        mask: Tensor,
-        is_sampled: Tensor,
-    ) -> Loss:
-        rewards = torch.from_numpy(self.rewards.result(pending)).to(is_sampled.device)
-        K = is_sampled.shape[1]
-        baseline = rewards[:, K:] if rewards.shape[1] > K else None
-        advantage = advantages(rewards[:, :K], self.settings.baseline, baseline, is_sampled)
-        loss = policy_gradient(output[0], advantage, mask)
-        mean = float(rewards[:, :K][is_sampled].mean()) if bool(is_sampled.any()) else 0.0
-        health = measure_samples(
-            tokens, mask, output[0], advantage, self.generation_config.eos_token_id, self.bad_endings
-        )
-        return Loss((loss, *output[1:]), {"reward": mean, **health})
+            if settings.baseline == "greedy" or not settings.dropout:
+                memory = model.encode(regions)
+            if settings.baseline == "greedy":
+                baseline_tokens = greedy(model, memory, generation_config=config).tokens
+        with train_mode(model) if settings.dropout else eval_mode(model):
+            if settings.dropout:
+                memory = model.encode(regions)
+            if settings.sample_method == "beam":
+                output = beam_search(model, memory, beam_size=settings.num_samples, generation_config=config)
+                return output.tokens, ~output.scores.isneginf(), baseline_tokens
+            tokens = sample(model, memory, num_samples=settings.num_samples, generation_config=config).tokens
+        return tokens, torch.ones_like(tokens[..., 0], dtype=torch.bool), baseline_tokens
 
 
 def token_log_probs(
@@ -401,11 +369,3 @@ def token_log_probs(
         logits = logits.masked_fill(suppressed, float("-inf"))
     chosen = logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
     return chosen - logits.logsumexp(dim=-1)
-
-
-def _pad_to_same_length(first: Tensor, second: Tensor, pad_token_id: int) -> tuple[Tensor, Tensor]:
-    length = max(first.shape[-1], second.shape[-1])
-    return (
-        F.pad(first, (0, length - first.shape[-1]), value=pad_token_id),
-        F.pad(second, (0, length - second.shape[-1]), value=pad_token_id),
-    )

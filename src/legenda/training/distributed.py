@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
+    from lightning_fabric import Fabric
     from torch.distributed.device_mesh import DeviceMesh
 
     from legenda.training.config import TrainingConfig
@@ -68,6 +69,14 @@ def all_gather(value: T) -> list[T]:
     gathered: list[Any] = [None] * torch.distributed.get_world_size()
     torch.distributed.all_gather_object(gathered, value)
     return gathered
+
+
+def all_reduce_sum(fabric: Fabric, values: Tensor) -> Tensor:
+    """Return the sum of the values of all processes, on the CPU."""
+    if fabric.world_size == 1:
+        return values
+    summed: Any = fabric.all_reduce(values.to(fabric.device), reduce_op="sum")
+    return summed.cpu()
 
 
 def full_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

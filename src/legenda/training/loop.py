@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -43,7 +43,7 @@ from legenda.training.checkpoint import (
     save_state,
 )
 from legenda.training.config import TrainingConfig
-from legenda.training.distributed import all_gather, full_tensors, unsharded_params
+from legenda.training.distributed import all_gather, all_reduce_sum, full_tensors, unsharded_params
 from legenda.training.stage import AverageWeights, Stage
 
 if TYPE_CHECKING:
@@ -97,10 +97,7 @@ def validation_loss(fabric: Fabric, objective: Objective) -> float:
             prepared = objective.prepare(indices[local], batch, 1)
             loss = prepared.finish(objective(batch, *prepared.inputs))
             totals += torch.tensor([[value.item() for value in loss.sums], prepared.normalizers], dtype=torch.float64)
-    if fabric.world_size > 1:
-        summed = fabric.all_reduce(totals.to(fabric.device), reduce_op="sum")
-        assert isinstance(summed, torch.Tensor)
-        totals = summed.cpu()
+    totals = all_reduce_sum(fabric, totals)
     means = totals[0] / totals[1].clamp(min=1e-9)
     return float((torch.tensor(objective.loss_weights, dtype=torch.float64) * means).sum())
 
@@ -186,15 +183,6 @@ class TrainingProgress:
         self.bar.disable |= not enabled
         self.task = self.bar.add_task(title, total=total, completed=done, state="")
 
-    def __enter__(self) -> Self:
-        self.bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.bar.stop()
-
     def step(self, epoch: int, means: Mapping[str, float]) -> None:
         """Count one step; `means` are recent averages, such as that of the loss."""
         self.done += 1
@@ -238,7 +226,7 @@ class TrainingLoop:
         from lightning_fabric.strategies.model_parallel import ModelParallelStrategy  # late, as all of Fabric
 
         self.fabric, self.task, self.stages, self.folder = fabric, task, tuple(stages), folder
-        self.initial_model = self.model = model
+        self.initial_model = model
         self.is_trained = is_trained
         self.options = dict(vars(model.config))
         self.sharded = isinstance(fabric.strategy, ModelParallelStrategy)
@@ -271,8 +259,8 @@ class TrainingLoop:
     def _fit(self, title: str) -> Progress:
         while not self.progress.finished:
             total = self.progress.stage_step + self.steps_per_epoch * self.config.epochs
-            enabled = self.fabric.is_global_zero
-            with TrainingProgress(title, total, self.progress.step, enabled=enabled) as progress_bar:
+            progress_bar = TrainingProgress(title, total, self.progress.step, enabled=self.fabric.is_global_zero)
+            with progress_bar.bar:
                 if self.is_trained and self.progress.step == 0 and self.progress.best is None:
                     self._validate(progress_bar)
                     self.progress.scores = []  # those after epochs
@@ -291,20 +279,14 @@ class TrainingLoop:
 
     def _set_up_stage(self) -> None:
         config = self.config
-        self.model = self._model_of_stage()
+        # sharding moves the parameters of a copy
+        self.model = copy.deepcopy(self.initial_model) if self.sharded else self.initial_model
+        set_dropout(self.model, {**self.options, **config.dropout})
         self.stage = Stage(self.fabric, self.task, self.model, config)
         self.validation_objective = self.task.objective_class(self.model, config, self.task.validation)
         self.average = AverageWeights(self.model, config)
         self.has_warned = False
         self.steps_per_epoch = config.count_steps(len(self.task.train))
-
-    def _model_of_stage(self) -> Model:
-        """Return the initial model with the stage's dropout rates; for sharding a copy, whose parameters it moves."""
-        model = self.initial_model
-        if self.sharded:
-            model = copy.deepcopy(model)
-        set_dropout(model, {**self.options, **self.config.dropout})
-        return model
 
     def _stage_is_finished(self) -> bool:
         return stage_is_over(self.config, self.progress, self.steps_per_epoch)
@@ -471,11 +453,7 @@ class TrainingLoop:
 
     def _load(self) -> None:
         self.progress = load_state(
-            self.folder,
-            self.model,
-            self.stage.optimizer,
-            rank=self.fabric.global_rank,
-            average=self.average.values,
+            self.folder, self.model, self.stage.optimizer, rank=self.fabric.global_rank, average=self.average.values
         )
         self.average.num_updates = self.progress.average_updates
         if self.progress.scaler:

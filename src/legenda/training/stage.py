@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ from legenda.io import atomic_write
 from legenda.models.backbone import find_backbone
 from legenda.models.base import Model
 from legenda.tasks.base import Batch, PreparedBatch, Task
-from legenda.tasks.self_critical import Rewards, SelfCriticalObjective
+from legenda.tasks.self_critical import Rewards
 from legenda.training.config import TrainingConfig
-from legenda.training.distributed import full_tensor, unsharded_params
+from legenda.training.distributed import all_reduce_sum, full_tensor, unsharded_params
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -32,7 +32,7 @@ _OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "radam": to
 
 
 def create_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
-    """Return the configured optimizer of a model's parameters; `set_learning_rate` is called before every step."""
+    """Return the configured optimizer of a model's parameters; every step sets the learning rate."""
     backbone = find_backbone(model)
     own = [] if backbone is None else list(backbone.parameters())
     ids = set(map(id, own))
@@ -45,12 +45,6 @@ def create_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Op
     if config.optimizer != "radam" and config.precision != "16-mixed":
         options["fused"] = True  # radam has no fused kernel; those of the others unscale gradients after clipping
     return _OPTIMIZERS[config.optimizer](parameters, lr=1.0, **options)
-
-
-def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Set the learning rate, of which a backbone gets its share."""
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate * group["share"]
 
 
 def clip_gradients(
@@ -146,7 +140,7 @@ class Stage:
     @property
     def rewards(self) -> Rewards | None:
         """The rewards of a self-critical stage."""
-        return self.objective.rewards if isinstance(self.objective, SelfCriticalObjective) else None
+        return getattr(self.objective, "rewards", None)
 
     def close(self) -> None:
         """End the threads that read batches and compute rewards."""
@@ -173,7 +167,8 @@ class Stage:
         Raise DataError where the loss or its gradient is not finite, after saving the batch to `failed_batch_path`.
         """
         fabric, config = self.fabric, self.config
-        set_learning_rate(self.optimizer, learning_rate)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate * group["share"]  # of which a backbone has less than the others
         self.model.train()
         targets = self.objective.sample_targets(indices, generator)
         chunks = self._chunks(indices, targets, epoch)
@@ -194,7 +189,9 @@ class Stage:
             metrics["loss"] = metrics.get("loss", 0.0) + (0.0 if chunk.is_dummy else value.item())
             for name, metric in loss.metrics.items():
                 metrics[name] = metrics.get(name, 0.0) + metric * fraction
-        metrics = self._all_reduce_metrics(metrics)
+        names = sorted(metrics)
+        values = all_reduce_sum(fabric, torch.tensor([metrics[name] for name in names], dtype=torch.float64))
+        metrics = dict(zip(names, values.tolist(), strict=True))
         norm = clip_gradients(fabric, self.wrapped, self.wrapped_optimizer, config)
         has_scaler = config.precision == "16-mixed"  # it skips steps that overflow
         if not math.isfinite(metrics["loss"]) or (not has_scaler and norm is not None and not math.isfinite(norm)):
@@ -233,19 +230,7 @@ class Stage:
         for chunk in chunks:
             if not chunk.is_dummy:
                 total += torch.tensor(chunk.prepared.normalizers, dtype=torch.float64)
-        return self._all_reduce(total).tolist()
-
-    def _all_reduce_metrics(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        names = sorted(metrics)
-        values = self._all_reduce(torch.tensor([metrics[name] for name in names], dtype=torch.float64)).tolist()
-        return dict(zip(names, values, strict=True))
-
-    def _all_reduce(self, values: Tensor) -> Tensor:
-        if self.fabric.world_size == 1:
-            return values
-        summed = self.fabric.all_reduce(values.to(self.fabric.device), reduce_op="sum")
-        assert isinstance(summed, Tensor)
-        return summed.cpu()
+        return all_reduce_sum(self.fabric, total).tolist()
 
     def _raise_non_finite(self, indices: np.ndarray, targets: Batch, path: Path, step: int) -> None:
         if self.fabric.is_global_zero:
