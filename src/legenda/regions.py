@@ -73,10 +73,7 @@ class Regions:
 
     @staticmethod
     def from_grid(
-        features: Float[Tensor, "B cells D"],
-        height: int,
-        width: int,
-        mask: Bool[Tensor, "B cells"] | None = None,
+        features: Float[Tensor, "B cells D"], height: int, width: int, mask: Bool[Tensor, "B cells"] | None = None
     ) -> Regions:
         """Return the regions of a grid of `height` x `width` cells in row-major order, each with its box."""
         if features.shape[1] != height * width:
@@ -167,13 +164,9 @@ class Memory:
 
     def __getitem__(self, index: slice | Tensor) -> Memory:
         """Return the memory of the images selected by a slice or an index tensor."""
-        return replace(
-            self,
-            states=self.states[index],
-            mask=self.mask[index],
-            global_feature=self.global_feature[index],
-            cross_kv=tuple((keys[index], values[index]) for keys, values in self.cross_kv),
-        )
+        states, mask, global_feature = (part[index] for part in (self.states, self.mask, self.global_feature))
+        cross_kv = tuple((keys[index], values[index]) for keys, values in self.cross_kv)
+        return replace(self, states=states, mask=mask, global_feature=global_feature, cross_kv=cross_kv)
 
     def contiguous(self) -> Memory:
         """Return the same memory with contiguous keys and values, as every decoding step reads them."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from legenda.registry import Registry
 
-EPS = 1e-5
+EPS, MOMENTUM = 1e-5, 0.1
 
 
 class MaskedInstanceNorm(nn.Module):
@@ -54,11 +54,10 @@ class MaskedBatchNorm(nn.Module):
     running_mean: Tensor
     running_var: Tensor
 
-    def __init__(self, dim: int, momentum: float = 0.1) -> None:
+    def __init__(self, dim: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(dim))
         self.bias = nn.Parameter(torch.zeros(dim))
-        self.momentum = momentum
         self.register_buffer("running_mean", torch.zeros(dim))
         self.register_buffer("running_var", torch.ones(dim))
 
@@ -73,8 +72,8 @@ class MaskedBatchNorm(nn.Module):
             variance = (x - mean).masked_fill(padding, 0.0).square().sum(dim=(0, 1)) / count
             with torch.no_grad():
                 unbiased = variance * (count / (count - 1).clamp(min=1))
-                self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
-                self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
+                self.running_mean.lerp_(mean.to(self.running_mean.dtype), MOMENTUM)
+                self.running_var.lerp_(unbiased.to(self.running_var.dtype), MOMENTUM)
         else:
             mean, variance = self.running_mean, self.running_var
         return ((x - mean) * torch.rsqrt(variance + EPS) * self.weight + self.bias).to(dtype)

@@ -9,6 +9,7 @@ from functools import partial
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from legenda.compute import SearchOptions
 from legenda.config import merge
@@ -340,19 +341,16 @@ class ConstrainedGroup(BeamGroup):
         lengths = self.beams.lengths + ~self.is_finished
         ranked = normalize_by_length(sum_log_probs, lengths.unsqueeze(-1), config)
         following = self._states.unsqueeze(-1) | bits  # (K, V)
-        chosen = [self._best(ranked.masked_fill(following != state, float("-inf")), num_beams) for state in self._order]
+        order = range(self._last, -1, -1)
+        chosen = [self._best(ranked.masked_fill(following != state, float("-inf")), num_beams) for state in order]
         values, best = (torch.cat(parts, dim=1) for parts in zip(*chosen, strict=True))
         parents, tokens = best // V, best % V
         sums = sum_log_probs.flatten(1).gather(1, best).masked_fill(values.isneginf(), float("-inf"))
         chosen_log_probs = log_probs.flatten(1).gather(1, best)
         self._append(parents, tokens, chosen_log_probs, sums, lengths.gather(1, parents), step)
         self.is_finished = self.is_finished.gather(1, parents) | (tokens == config.eos_token_id)
-        self._states = torch.tensor(self._order, device=scores.device).repeat_interleave(num_beams)
+        self._states = torch.tensor(order, device=scores.device).repeat_interleave(num_beams)
         return parents, tokens
-
-    @property
-    def _order(self) -> list[int]:
-        return list(range(self._last, -1, -1))
 
     @staticmethod
     def _best(ranked: Float[Tensor, "B K V"], count: int) -> tuple[Tensor, Tensor]:
@@ -360,10 +358,7 @@ class ConstrainedGroup(BeamGroup):
         flat = ranked.flatten(1)
         values, best = flat.topk(min(count, flat.shape[1]), dim=1)
         missing = count - best.shape[1]
-        return (
-            torch.nn.functional.pad(values, (0, missing), value=float("-inf")),
-            torch.nn.functional.pad(best, (0, missing)),
-        )
+        return F.pad(values, (0, missing), value=float("-inf")), F.pad(best, (0, missing))
 
     def finalize(self) -> Hypotheses:
         """Return the hypotheses of the last state, best first; raise ConfigError where an image has none."""

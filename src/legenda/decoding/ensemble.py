@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -45,6 +45,7 @@ class EnsembleDecoder(Decoder):
     """The decoders of all members; its log-probabilities are the mean of the members'."""
 
     returns_log_probs = True
+    members: Any
 
     def __init__(self, members: Sequence[Decoder], weights: Sequence[float], mean: str) -> None:
         super().__init__()
@@ -54,34 +55,29 @@ class EnsembleDecoder(Decoder):
         if any(member.compiled_step is not None for member in members):
             self.compile_step()
 
-    def init_state(self, memory: Memory, num_rows: int) -> EnsembleState:
+    def init_state(self, memory: Any, num_rows: int) -> EnsembleState:
         """Return the members' states."""
-        pairs = zip(self._decoders, _members(memory), strict=True)
+        pairs = zip(self.members, memory.members, strict=True)
         return EnsembleState(tuple(decoder.init_state(part, num_rows) for decoder, part in pairs))
 
-    def init_static_state(self, memory: Memory, num_rows: int, max_length: int) -> EnsembleState | None:
+    def init_static_state(self, memory: Any, num_rows: int, max_length: int) -> EnsembleState | None:
         """Return the members' static states; None where a member has none."""
-        pairs = zip(self._decoders, _members(memory), strict=True)
-        states = [decoder.init_static_state(part, num_rows, max_length) for decoder, part in pairs]
-        found = tuple(state for state in states if state is not None)
-        return EnsembleState(found) if len(found) == len(states) else None
+        pairs = zip(self.members, memory.members, strict=True)
+        states = tuple(decoder.init_static_state(part, num_rows, max_length) for decoder, part in pairs)
+        return None if None in states else EnsembleState(states)
 
     def step(
-        self, tokens: Int[Tensor, "B K"], state: EnsembleState, memory: Memory
+        self, tokens: Int[Tensor, "B K"], state: EnsembleState, memory: Any
     ) -> tuple[Float[Tensor, "B K V"], EnsembleState]:
         """Return the mean log-probabilities of the next tokens, and the members' next states."""
-        triples = zip(self._decoders, state.members, _members(memory), strict=True)
+        triples = zip(self.members, state.members, memory.members, strict=True)
         steps = [decoder.step(tokens, member, part) for decoder, member, part in triples]
         return self._average([logits for logits, _ in steps]), EnsembleState(tuple(state for _, state in steps))
 
-    def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
+    def forward(self, tokens: Int[Tensor, "B K T"], memory: Any) -> Float[Tensor, "B K T V"]:
         """Return the mean log-probabilities after every prefix of `tokens`."""
-        pairs = zip(self._decoders, _members(memory), strict=True)
+        pairs = zip(self.members, memory.members, strict=True)
         return self._average([decoder(tokens, part) for decoder, part in pairs])
-
-    @property
-    def _decoders(self) -> list[Decoder]:
-        return [member for member in self.members if isinstance(member, Decoder)]
 
     def _average(self, logits: list[Tensor]) -> Tensor:
         log_probs = torch.stack([x.to(torch.promote_types(x.dtype, torch.float32)).log_softmax(dim=-1) for x in logits])
@@ -132,11 +128,6 @@ class Ensemble(nn.Module):
 def _join(members: Sequence[Memory]) -> EnsembleMemory:
     first = members[0]
     return EnsembleMemory(first.states, first.mask, first.global_feature, first.cross_kv, tuple(members))
-
-
-def _members(memory: Memory) -> tuple[Memory, ...]:
-    assert isinstance(memory, EnsembleMemory)
-    return memory.members
 
 
 def _vocabulary(model: SupportsGeneration) -> tuple[object, int, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -188,15 +189,8 @@ class GenerationConfig(Config):
     @property
     def token_ids(self) -> tuple[int, ...]:
         """All token ids of the configuration."""
-        return (
-            self.bos_token_id,
-            self.eos_token_id,
-            *(() if self.pad_token_id is None else (self.pad_token_id,)),
-            *self.suppress_tokens,
-            *self.beam_suppress_tokens,
-            *self.forbidden_last_tokens,
-            *(token for tokens in self.required_tokens for token in tokens),
-        )
+        suppressed = self.suppress_tokens + self.beam_suppress_tokens + self.forbidden_last_tokens
+        return (self.bos_token_id, self.eos_token_id, self.padding_id, *suppressed, *chain(*self.required_tokens))
 
     @property
     def padding_id(self) -> int:

@@ -189,11 +189,10 @@ class MeshedMemory(Memory):
 
     levels: tuple[Float[Tensor, "B N D"], ...] = ()
 
-    def __getitem__(self, index: slice | Tensor) -> MeshedMemory:
+    def __getitem__(self, index: slice | Tensor) -> Memory:
         """Return the memory of the images selected by a slice or an index tensor."""
-        memory = super().__getitem__(index)
-        levels = tuple(level[index] for level in self.levels)
-        return MeshedMemory(memory.states, memory.mask, memory.global_feature, memory.cross_kv, levels)
+        memory: Any = super().__getitem__(index)
+        return replace(memory, levels=tuple(level[index] for level in self.levels))
 
 
 class MeshedEncoder(MdsanEncoder):
