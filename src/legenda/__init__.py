@@ -16,7 +16,6 @@ _NAMES = {
     "Pipeline": "legenda.pipeline",
     "train": "legenda.experiment",
     "load_plugin": "legenda.registry",
-    "register_decoder": "legenda.models.registry",
     "register_model": "legenda.models.registry",
     "register_recipe": "legenda.papers",
     "register_task": "legenda.tasks.base",
@@ -28,6 +27,7 @@ _NAMES = {
 _REGISTRIES = {
     "register_attention": "legenda.attention.config:ATTENTIONS",
     "register_dataset": "legenda.data.registry:DATASETS",
+    "register_decoder": "legenda.models.registry:DECODERS",
     "register_distance": "legenda.attention.distance:DISTANCES",
     "register_extractor": "legenda.extractors.base:EXTRACTORS",
     "register_feature_store": "legenda.data.features.readers:STORES",

@@ -139,5 +139,5 @@ def stop_at(
 def scored(monkeypatch: pytest.MonkeyPatch, *scores: float) -> None:
     """Make validations return these scores, one after the other."""
     following = iter(scores)
-    monkeypatch.setattr(captioning_module, "score_captions", lambda *_: {"CIDEr-D": next(following)})
+    monkeypatch.setattr(captioning_module.Captioning, "score", lambda *_: {"CIDEr-D": next(following)})
     monkeypatch.setattr(launch_module, "check_monitor", lambda *_: None)

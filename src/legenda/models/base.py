@@ -127,6 +127,8 @@ class Model(nn.Module):
     """The dtype to which `eval_mode` autocasts; None computes in the dtype of the weights."""
     needs_boxes: bool = False
     """Whether it reads the boxes of the regions."""
+    token_files: ClassVar[Mapping[str, Any]] = {"vocabulary": (VOCABULARY, Vocabulary.load)}
+    """The attributes that a folder stores as files of their own: the name of the file, and what reads it."""
 
     def save(self, folder: str | Path, **sections: Any) -> Path:
         """Write config.json, model.safetensors and the vocabulary; `sections` are further parts of config.json."""
@@ -162,26 +164,27 @@ class Model(nn.Module):
         }
 
     def save_vocabulary(self, folder: Path) -> None:
-        """Write the vocabulary into a folder, atomically; subclasses write further files of tokens."""
-        if self.vocabulary is not None:
-            self.vocabulary.save(folder / VOCABULARY)
+        """Write the vocabulary and the other `token_files` into a folder, atomically, where the model has them.
+
+        Raise CheckpointError, and write nothing, where only some of them are set; such a folder could not be loaded.
+        """
+        missing = [name for name in self.token_files if getattr(self, name) is None]
+        present = [name for name in self.token_files if name not in missing]
+        if present and missing:
+            raise CheckpointError(f"this model has model.{present[0]} but no model.{missing[0]}; set both, or neither")
+        for name in present:
+            getattr(self, name).save(folder / self.token_files[name][0])
 
     def load_vocabulary(self, folder: Path) -> None:
         """Read the files of `save_vocabulary`; raise an error naming a file that is missing or damaged."""
-        self.vocabulary = Vocabulary.load(folder / VOCABULARY)
+        for name, (file, load) in self.token_files.items():
+            setattr(self, name, load(folder / file))
 
     def require_vocabulary(self) -> Any:
         """Return the vocabulary; raise CheckpointError where the model was not loaded or trained with one."""
         if self.vocabulary is None:
             raise CheckpointError("this model has no vocabulary of tokens; set model.vocabulary, or train one")
         return self.vocabulary
-
-    def require_all_or_none(self, *names: str) -> None:
-        """Raise CheckpointError where only some of the named attributes are set; such a folder could not be loaded."""
-        missing = [name for name in names if getattr(self, name) is None]
-        present = [name for name in names if name not in missing]
-        if present and missing:
-            raise CheckpointError(f"this model has model.{present[0]} but no model.{missing[0]}; set both, or neither")
 
     def check_regions(self, regions: Regions) -> None:
         """Raise DataError where the features have another width than the model's, or needed boxes are missing."""

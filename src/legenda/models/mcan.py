@@ -8,10 +8,10 @@ MILVLG/mmnas (Yu et al., 2020), whose setting MD-SAN uses (section VI-B).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -202,6 +202,7 @@ class CoAttentionModel(Model):
     """A model of texts and regions on the backbone."""
 
     vocabulary: QuestionVocabulary | None = None
+    token_files: ClassVar[Mapping[str, Any]] = {"vocabulary": (VOCABULARY, QuestionVocabulary.load)}
 
     def __init__(self, config: CoAttentionConfig) -> None:
         super().__init__()
@@ -220,10 +221,6 @@ class CoAttentionModel(Model):
         Raise CheckpointError where the model has no vocabulary.
         """
         return encode_tokens(texts, self.require_vocabulary(), self.config.max_text_length).to(self.device)
-
-    def load_vocabulary(self, folder: Path) -> None:
-        """Read the vocabulary of questions."""
-        self.vocabulary = QuestionVocabulary.load(folder / VOCABULARY)
 
 
 class McanConfig(CoAttentionConfig):
@@ -250,6 +247,10 @@ class Mcan(CoAttentionModel):
     config: McanConfig
     answers: AnswerVocabulary | None = None
     """The answer of each logit."""
+    token_files: ClassVar[Mapping[str, Any]] = {
+        **CoAttentionModel.token_files,
+        "answers": (ANSWERS, AnswerVocabulary.load),
+    }
 
     def __init__(self, config: McanConfig) -> None:
         super().__init__(config)
@@ -282,21 +283,10 @@ class Mcan(CoAttentionModel):
         texts = [self.answers.tokens[number] for number in best.tolist()]
         return list(zip(texts, logits.sigmoid().tolist(), strict=True))
 
-    def save_vocabulary(self, folder: Path) -> None:
-        """Write vocabulary.txt and answers.txt, one entry per line; nothing where the model has neither.
-
-        Raise CheckpointError, and write nothing, where it has only one of them.
-        """
-        self.require_all_or_none("vocabulary", "answers")
-        super().save_vocabulary(folder)
-        if self.answers is not None:
-            self.answers.save(folder / ANSWERS)
-
     def load_vocabulary(self, folder: Path) -> None:
         """Read both; raise CheckpointError where the number of answers differs from the model's."""
         super().load_vocabulary(folder)
-        self.answers = AnswerVocabulary.load(folder / ANSWERS)
-        if len(self.answers) != self.config.answers:
+        if self.answers is not None and len(self.answers) != self.config.answers:
             raise CheckpointError(
                 f"{folder / ANSWERS} has {len(self.answers)} answers but the model has {self.config.answers}; "
                 "use the file that was saved with it"

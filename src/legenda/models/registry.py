@@ -116,8 +116,9 @@ MODELS: Registry[Entry] = Registry(
     },
 )
 
-DECODERS: Registry[Entry] = Registry("decoder", {})
-"""Decoders that users register apart from a model; each entry has a `CaptionerConfig` with `build_decoder`."""
+DECODERS: Registry[type[CaptionerConfig]] = Registry("decoder", {})
+"""Decoders that users register apart from a model, for `decoder` of any captioner: the class of a configuration, a
+`CaptionerConfig` with `build_decoder`."""
 
 
 def list_models(pattern: str = "*", task: str = "captioning") -> list[str]:
@@ -146,19 +147,6 @@ def register_model(
 
     def decorate(config: C) -> C:
         MODELS.add(name, Entry(config, paper, summary, settings or {}, task=task), config.__module__)
-        return config
-
-    return decorate
-
-
-def register_decoder(name: str) -> Callable[[C], C]:
-    """Return a decorator that adds the class of a configuration as the decoder `name`, for `decoder` of any captioner.
-
-    The class is a `CaptionerConfig` with `build_decoder`.
-    """
-
-    def decorate(config: C) -> C:
-        DECODERS.add(name, Entry(config, "", ""), config.__module__)
         return config
 
     return decorate
@@ -212,7 +200,7 @@ def _decoder_config(name: str, config: ModelConfig) -> CaptionerConfig | None:
     if "name" not in options:
         raise ConfigError(f'{name} needs the name of its decoder; write decoder={{"name": "transformer", ...}}')
     other = options.pop("name")
-    entry = DECODERS.get(other) if other in DECODERS else describe_model(other)
+    entry = Entry(DECODERS.get(other), "", "") if other in DECODERS else describe_model(other)
     fields = set(entry.config.model_fields)
     common = {key: getattr(config, key) for key in COMMON_FIELDS if key in fields and hasattr(config, key)}
     common |= {"feature_dim": config.memory_dim, "dim": config.memory_dim}

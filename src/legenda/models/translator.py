@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jaxtyping import Bool, Float, Int
 from pydantic import model_validator
@@ -85,6 +85,10 @@ class Translator(Model):
     generation_config: GenerationConfig
     subwords: SubwordTokenizer | None = None
     """The subword tokenizer of the vocabulary; None for a model that was created and not trained or loaded."""
+    token_files: ClassVar[Mapping[str, Any]] = {
+        "vocabulary": (VOCABULARY, Vocabulary.load),
+        "subwords": (SUBWORDS, load_subwords),
+    }
 
     def __init__(self, config: TranslatorConfig) -> None:
         super().__init__()
@@ -131,18 +135,10 @@ class Translator(Model):
             raise ConfigError("this translator has no subwords, so it cannot translate text; load or train one")
         return self.subwords, self.vocabulary
 
-    def save_vocabulary(self, folder: Path) -> None:
-        """Write vocabulary and subwords, where the model has them; raise CheckpointError where it has only one."""
-        self.require_all_or_none("vocabulary", "subwords")
-        super().save_vocabulary(folder)
-        if self.subwords is not None:
-            self.subwords.save(folder / SUBWORDS)
-
     def load_vocabulary(self, folder: Path) -> None:
         """Read both files; raise an error naming one that is missing, damaged, or of another vocabulary."""
         super().load_vocabulary(folder)
-        subwords = self.subwords = load_subwords(folder / SUBWORDS)
-        if isinstance(subwords, SentencePieceTokenizer) and subwords.vocabulary() != self.vocabulary:
+        if isinstance(self.subwords, SentencePieceTokenizer) and self.subwords.vocabulary() != self.vocabulary:
             raise CheckpointError(
                 f"{folder / SUBWORDS} has other subwords than {folder / VOCABULARY}; restore those that the model was "
                 "trained with"

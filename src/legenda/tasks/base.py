@@ -7,10 +7,10 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 import torch
@@ -168,18 +168,6 @@ class Objective(nn.Module):
         raise NotImplementedError
 
 
-class Split(Protocol):
-    """The examples of one split: their ids, and what they are read from, for messages."""
-
-    @property
-    def ids(self) -> Sequence[str]: ...
-
-    @property
-    def source(self) -> str: ...
-
-    def __len__(self) -> int: ...
-
-
 class Task(ABC):
     """A task with its data.
 
@@ -193,10 +181,10 @@ class Task(ABC):
     objective_class: ClassVar[type[Objective]]
 
     def __init__(self, data: Any) -> None:
-        """data: a data module with the splits `train` and `validation`."""
-        self.data = data
-        self.train: Split = data.train
-        self.validation: Split = data.validation
+        """data: a data module with the splits `train` and `validation`, sequences of examples with `ids` and, for
+        messages, `source`, what they are read from.
+        """
+        self.data, self.train, self.validation = data, data.train, data.validation
         self.extractor: str | None = getattr(data.train, "extractor", None)
 
     @abstractmethod
@@ -233,7 +221,7 @@ class Task(ABC):
         """Return the scores of predictions for a split, or for some of its examples."""
 
 
-def describe_split(split: Split) -> str:
+def describe_split(split: Any) -> str:
     """Return the number of examples of a split and a digest of their ids and annotations; features do not count."""
     fields = [field.name for field in dataclasses.fields(split)] if dataclasses.is_dataclass(split) else ["ids"]
     digest = hashlib.sha256()

@@ -74,11 +74,11 @@ def collapse_repeats(captions: Mapping[str, str]) -> dict[str, str]:
     return {id_: " ".join(word for word, _ in groupby(caption.split())) for id_, caption in captions.items()}
 
 
-def score_captions(captions: dict[str, str], split: CaptionDataset) -> dict[str, float | None]:
+def score_captions(predictions: Mapping[str, str], split: CaptionDataset) -> dict[str, float | None]:
     """Return the corpus scores that need no Java, those of registered metrics, and the split's own scores."""
     references = dict(zip(split.ids, split.references, strict=True))
-    scores = evaluate(captions, references, metrics="fast").corpus
-    return scores | (split.score(captions) if split.score is not None else {})
+    scores = evaluate(predictions, references, metrics="fast").corpus
+    return scores | (split.score(predictions) if split.score is not None else {})
 
 
 class Captioning(Task):
@@ -125,7 +125,4 @@ class Captioning(Task):
         """Return the best caption of each image by its id."""
         return generate_captions(model, split, options=SearchOptions(beam_size=beam_size), indices=indices)
 
-    @staticmethod
-    def score(predictions: Mapping[str, Any], split: CaptionDataset) -> dict[str, float | None]:
-        """Return the caption metrics that need no Java, and the split's own scores."""
-        return score_captions(dict(predictions), split)
+    score = staticmethod(score_captions)
