@@ -48,15 +48,29 @@ class Regions:
             object.__setattr__(self, "mask", torch.ones(size, dtype=torch.bool, device=self.features.device))
         elif self.mask.shape != size or self.mask.dtype != torch.bool:
             raise DataError(f"mask needs the shape {tuple(size)} and type bool, True where a region is real")
-        elif not torch.compiler.is_compiling() and self.mask.device.type == "cpu":  # no synchronization with a GPU
-            _check_no_empty_image(self.mask)
-        if self.boxes is not None:
-            _check_boxes(self.boxes, self.mask_or_ones)
+        if self.boxes is not None and not self.boxes.is_floating_point():
+            what = "give x1 y1 x2 y2 in 0..1 of the image"
+            raise DataError(f"boxes need a floating-point dtype, not {self.boxes.dtype}; {what}")
+        if not torch.compiler.is_compiling() and self.features.device.type == "cpu":  # no synchronization with a GPU
+            self._check_values()
         vector = self.global_feature
         if vector is not None and not vector.is_floating_point():
             raise DataError(f"global_feature needs a floating-point dtype, not {vector.dtype}")
         if vector is not None and (vector.dim() != 2 or len(vector) != size[0]):
             raise DataError(f"global_feature needs the shape ({size[0]}, dim), not {tuple(vector.shape)}")
+
+    def _check_values(self) -> None:
+        has_regions = self.mask_or_ones.any(dim=1)
+        if not bool(has_regions.all()):
+            empty = int((~has_regions).nonzero()[0])
+            raise DataError(f"every image needs at least one region, but the mask leaves none to image {empty}")
+        if self.boxes is not None:
+            outside = self.boxes[self.mask_or_ones & (self.boxes > _MAX_CORNER).any(dim=-1)]
+            if len(outside):
+                raise DataError(
+                    f"boxes need x1 y1 x2 y2 in 0..1 of the image, not {outside[0].tolist()}; divide boxes in pixels "
+                    "by the width and height of the image"
+                )
 
     @staticmethod
     def from_numpy(features: np.ndarray, boxes: np.ndarray | None = None, mask: np.ndarray | None = None) -> Regions:
@@ -123,26 +137,6 @@ class Regions:
     def _map(self, change: Callable[[Tensor], Tensor]) -> Regions:
         optional = (None if x is None else change(x) for x in (self.boxes, self.mask, self.global_feature))
         return Regions(change(self.features), *optional)
-
-
-def _check_boxes(boxes: Float[Tensor, "B N 4"], mask: Bool[Tensor, "B N"]) -> None:
-    if not boxes.is_floating_point():
-        raise DataError(f"boxes need a floating-point dtype, not {boxes.dtype}; give x1 y1 x2 y2 in 0..1 of the image")
-    if torch.compiler.is_compiling() or boxes.device.type != "cpu":
-        return
-    outside = boxes[mask & (boxes > _MAX_CORNER).any(dim=-1)]
-    if len(outside):
-        raise DataError(
-            f"boxes need x1 y1 x2 y2 in 0..1 of the image, not {outside[0].tolist()}; divide boxes in pixels by the "
-            "width and height of the image"
-        )
-
-
-def _check_no_empty_image(mask: Bool[Tensor, "B N"]) -> None:
-    has_regions = mask.any(dim=1)
-    if not bool(has_regions.all()):
-        empty = int((~has_regions).nonzero()[0])
-        raise DataError(f"every image needs at least one region, but the mask leaves none to image {empty}")
 
 
 @dataclass(frozen=True, eq=False)

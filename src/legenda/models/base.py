@@ -156,12 +156,8 @@ class Model(nn.Module):
     def describe(self) -> dict[str, Any]:
         """Return the "model" part of config.json: name, options, generation config, and whether a vocabulary exists."""
         generation = {} if self.generation_config is None else {"generation_config": to_json(self.generation_config)}
-        return {
-            "name": self.name,
-            "options": to_json(self.config),
-            **generation,
-            "vocabulary": self.vocabulary is not None,
-        }
+        options, has_vocabulary = to_json(self.config), self.vocabulary is not None
+        return {"name": self.name, "options": options, **generation, "vocabulary": has_vocabulary}
 
     def save_vocabulary(self, folder: Path) -> None:
         """Write the vocabulary and the other `token_files` into a folder, atomically, where the model has them.

@@ -185,15 +185,11 @@ def read_tensors(path: Path, hint: str) -> dict[str, Tensor]:
     loader, which executes nothing in them.
     Raise DataError with the hint for a file that cannot be read, CheckpointError for one without tensors.
     """
-    match path.suffix:
-        case ".safetensors":
-            return verified(lambda: safetensors.torch.load_file(path), path, hint)
-        case ".npz":
-            return verified(lambda: _read_npz(path), path, hint)
-        case ".pth" | ".pt" | ".pkl" | ".bin":
-            content = verified(lambda: _load_pickle(path), path, hint)
-        case _:
-            raise CheckpointError(f"{path} is not a checkpoint of a known format; {hint}")
+    readers = {".safetensors": safetensors.torch.load_file, ".npz": _read_npz}
+    read = readers.get(path.suffix, _load_pickle)
+    if read is _load_pickle and path.suffix not in (".pth", ".pt", ".pkl", ".bin"):
+        raise CheckpointError(f"{path} is not a checkpoint of a known format; {hint}")
+    content: Any = verified(lambda: read(path), path, hint)
     if isinstance(content, Mapping):
         for candidate in (content, content.get("state_dict"), content.get("model")):
             if isinstance(candidate, Mapping) and candidate:

@@ -207,20 +207,11 @@ class DecoderLayer(nn.Module):
         past_kv, length: keys and values of the tokens so far, and their number. attention_mask: which of these and of
         the present token are attended to; None for all.
         """
-        B, K, D = x.shape
-        normed = self.self_attn_residual.pre(x).view(B * K, 1, D)
-        key, value = self.self_attn.keys_values(normed, normed)
-        keys = append_kv(past_kv[0], key.unflatten(0, (B, K)), 3, length)
-        values = append_kv(past_kv[1], value.unflatten(0, (B, K)), 3, length)
-        attended = self.self_attn.attend(
-            self.self_attn.queries(normed),
-            keys.flatten(0, 1),
-            values.flatten(0, 1),
-            None if attention_mask is None else attention_mask.flatten(0, 1),
-        ).values
-        x = self.self_attn_residual.post(x, _inner(self.self_attn_inner_residual, normed, attended).view(B, K, D))
+        normed = self.self_attn_residual.pre(x)
+        attended, kv = attend_cached(self.self_attn, normed, normed, past_kv, length, attention_mask)
+        x = self.self_attn_residual.post(x, _inner(self.self_attn_inner_residual, normed, attended))
         x, weights = self._cross_attend(x, cross_kv, cross_attention_mask, need_weights=True)
-        return self._feed_forward(x), (keys, values), weights
+        return self._feed_forward(x), kv, weights
 
     def _cross_attend(
         self, x: Float[Tensor, "B Q D"], cross_kv: KeyValue, mask: Bool[Tensor, "B N"], *, need_weights: bool
@@ -233,6 +224,25 @@ class DecoderLayer(nn.Module):
 
     def _feed_forward(self, x: Float[Tensor, "B Q D"]) -> Float[Tensor, "B Q D"]:
         return self.feed_forward_residual.post(x, self.feed_forward(self.feed_forward_residual.pre(x)))
+
+
+def attend_cached(
+    attention: Any,
+    query: Float[Tensor, "B K D"],
+    x: Float[Tensor, "B K D"],
+    past_kv: KeyValue,
+    length: CacheLength,
+    attention_mask: Bool[Tensor, "B K t"] | None,
+) -> tuple[Float[Tensor, "B K D"], KeyValue]:
+    """Attend from one position of each row to it, given as x, and to those before it; return the extended cache too."""
+    B, K, D = x.shape
+    token = x.view(B * K, 1, D)
+    new = (part.unflatten(0, (B, K)) for part in attention.keys_values(token, token))
+    keys, values = (append_kv(past, part, 3, length) for past, part in zip(past_kv, new, strict=True))
+    queries = attention.queries(query.view(B * K, 1, D))
+    mask = None if attention_mask is None else attention_mask.flatten(0, 1)
+    attended = attention.attend(queries, keys.flatten(0, 1), values.flatten(0, 1), mask).values
+    return attended.view(B, K, D), (keys, values)
 
 
 def _inner(residual: Residual | None, x: Tensor, y: Tensor) -> Tensor:

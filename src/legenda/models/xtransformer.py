@@ -19,6 +19,7 @@ from legenda.decoding.generation import CacheLength, Decoder, RowState, append_k
 from legenda.errors import ConfigError
 from legenda.models.base import Encoder
 from legenda.models.layers import PostNormFeedForward
+from legenda.models.transformer import attend_cached
 from legenda.models.xlan import ConcatUpdate, XLinearConfig, XLinearEncoder
 from legenda.regions import Memory
 
@@ -124,16 +125,9 @@ class XTransformerLayer(nn.Module):
         past_kv, length: keys and values of the tokens so far, and their number. token_mask: which of them, and of the
         present token, may be attended to.
         """
-        B, K, D = x.shape
-        token = x.view(B * K, 1, D)
-        key, value = self.self_attn.keys_values(token, token)
-        keys = append_kv(past_kv[0], key.unflatten(0, (B, K)), 3, length)
-        values = append_kv(past_kv[1], value.unflatten(0, (B, K)), 3, length)
-        queries = self.self_attn.queries(query.view(B * K, 1, D))
-        mask = token_mask.flatten(0, 1)
-        attended = self.self_attn.attend(queries, keys.flatten(0, 1), values.flatten(0, 1), mask).values
-        query, x, weights = self._cross_attend(attended.view(B, K, D), x, cross_kv, cross_attention_mask)
-        return query, x, (keys, values), weights
+        attended, kv = attend_cached(self.self_attn, query, x, past_kv, length, token_mask)
+        query, x, weights = self._cross_attend(attended, x, cross_kv, cross_attention_mask)
+        return query, x, kv, weights
 
     def _cross_attend(
         self,
