@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import Tensor
 
+import legenda
 from legenda.decoding import Decoder, GenerationConfig
 from legenda.regions import Memory, Regions, masked_mean
 
@@ -119,3 +120,24 @@ class TableModel:
 def table_model() -> type[TableModel]:
     """`table_model(vocab_size=4, max_length=4, images=3, seed=0)`."""
     return TableModel
+
+
+@pytest.fixture
+def build() -> Callable[..., legenda.models.Captioner]:
+    """Small captioners in evaluation mode, by name and seed."""
+
+    def create(name: str = "transformer", seed: int = 0, vocab_size: int = 9) -> legenda.models.Captioner:
+        torch.manual_seed(seed)
+        sizes = {"dim": 16, "num_heads": 2, "num_layers": 1, "ff_dim": 16}
+        model = legenda.create_model(name, vocab_size=vocab_size, feature_dim=6, **sizes)
+        for parameter in model.parameters():
+            parameter.data.add_(torch.randn_like(parameter) * 0.3)
+        return model.eval()
+
+    return create
+
+
+@pytest.fixture
+def regions(draw_regions: Callable[..., Regions]) -> Regions:
+    """Two images with four regions and two, for the models of `build`."""
+    return draw_regions((4, 2), dim=6)

@@ -7,26 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-import legenda
 from legenda.compute import RunOptions
 from legenda.decoding import beam_search
 from legenda.errors import ConfigError
-
-VOCABULARY, FEATURES = 9, 6
-
-
-def build(name="transformer", seed=0):
-    torch.manual_seed(seed)
-    sizes = {"dim": 16, "num_heads": 2, "num_layers": 1, "ff_dim": 16}
-    model = legenda.create_model(name, vocab_size=VOCABULARY, feature_dim=FEATURES, **sizes)
-    for parameter in model.parameters():
-        parameter.data.add_(torch.randn_like(parameter) * 0.3)
-    return model.eval()
-
-
-@pytest.fixture
-def regions(draw_regions):
-    return draw_regions((4, 2), dim=FEATURES)
 
 
 @pytest.mark.slow
@@ -38,7 +21,7 @@ def test_searches_find_the_same(backend, names):
     subprocess.run([sys.executable, Path(__file__).with_name("compiled_search.py"), backend, *names], check=True)
 
 
-def test_the_compiled_step_is_called_with_a_static_cache(regions):
+def test_the_compiled_step_is_called_with_a_static_cache(build, regions):
     model, calls = build(), []
 
     def step(tokens, state, memory):
@@ -50,7 +33,7 @@ def test_the_compiled_step_is_called_with_a_static_cache(regions):
     assert calls[:2] == [((2, 1), 4), ((2, 3), 4)]
 
 
-def test_the_option_compiles_models_that_generate_text():
+def test_the_option_compiles_models_that_generate_text(build):
     model = build()
     RunOptions(device="cpu").apply(model)
     assert model.decoder.compiled_step is None

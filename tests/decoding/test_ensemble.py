@@ -3,30 +3,15 @@
 import pytest
 import torch
 
-import legenda
 from legenda.decoding import Ensemble, beam_search
 from legenda.errors import ConfigError
 
-VOCAB_SIZE, FEATURES = 9, 6
-
-
-def build(name="transformer", seed=0, vocab_size=VOCAB_SIZE):
-    torch.manual_seed(seed)
-    sizes = {"dim": 16, "num_heads": 2, "num_layers": 1, "ff_dim": 16}
-    model = legenda.create_model(name, vocab_size=vocab_size, feature_dim=FEATURES, **sizes)
-    for parameter in model.parameters():
-        parameter.data.add_(torch.randn_like(parameter) * 0.3)
-    return model.eval()
-
-
-@pytest.fixture
-def regions(draw_regions):
-    return draw_regions((4, 2), dim=FEATURES)
+VOCAB_SIZE = 9
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("mean", ["probabilities", "log_probabilities"])
-def test_one_member_twice_is_that_member(regions, mean):
+def test_one_member_twice_is_that_member(build, regions, mean):
     model = build()
     alone, twice = (beam_search(one, regions, max_length=5) for one in (model, Ensemble([model, model], mean=mean)))
     assert torch.equal(alone.tokens, twice.tokens)
@@ -35,7 +20,7 @@ def test_one_member_twice_is_that_member(regions, mean):
 
 @torch.no_grad()
 @pytest.mark.parametrize("weights", [None, [3.0, 1.0]])
-def test_means_of_two_models_at_every_step(regions, weights):
+def test_means_of_two_models_at_every_step(build, regions, weights):
     first, second = build(seed=1), build("aoanet", seed=2)
     tokens = torch.randint(VOCAB_SIZE, (2, 2, 4), generator=torch.Generator().manual_seed(0))
     log_probs = torch.stack([model(regions, tokens).log_softmax(dim=-1) for model in (first, second)])
@@ -55,7 +40,7 @@ def test_means_of_two_models_at_every_step(regions, weights):
 
 
 @torch.no_grad()
-def test_a_static_cache_of_an_ensemble(regions, table_model):
+def test_a_static_cache_of_an_ensemble(build, regions, table_model):
     both = Ensemble([build(seed=1), build("mdsan", seed=2)])
     memory = both.encode(regions)
     growing, static = both.decoder.init_state(memory, 2), both.decoder.init_static_state(memory, 2, 4)
@@ -70,7 +55,7 @@ def test_a_static_cache_of_an_ensemble(regions, table_model):
     assert mixed.decoder.init_static_state(mixed.encode(table.regions), 2, 4) is None
 
 
-def test_members_that_do_not_match():
+def test_members_that_do_not_match(build):
     with pytest.raises(ConfigError, match="at least one model"):
         Ensemble([])
     with pytest.raises(ConfigError, match="same vocabulary"):
