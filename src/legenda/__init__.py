@@ -31,7 +31,7 @@ _REGISTRIES = {
     "register_distance": "legenda.attention.distance:DISTANCES",
     "register_extractor": "legenda.extractors.base:EXTRACTORS",
     "register_feature_store": "legenda.data.features.readers:STORES",
-    "register_geometry": "legenda.attention.config:GEOMETRIES",
+    "register_geometry": "legenda.attention.geometry:GEOMETRIES",
     "register_metric": "legenda.metrics.evaluation:METRICS",
     "register_norm": "legenda.attention.normalization:NORMS",
     "register_reward": "legenda.tasks.self_critical:REWARDS",

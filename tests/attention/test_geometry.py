@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from legenda.attention import Geometry, GeometryBias, GeometryEmbedding, sinusoids
+from legenda.attention import AttentionConfig, Geometry, GeometryBias, GeometryEmbedding, sinusoids
 from legenda.attention.geometry import absolute_geometry, relative_geometry, sine_positions
 from legenda.regions import Regions
 
@@ -30,7 +30,8 @@ def draw(*shape, seed=0):
 
 def build_bias(kinds, *, scaled=True):
     torch.manual_seed(1)
-    bias = GeometryBias(DIM, HEADS, GEOMETRY, kinds, scaled=scaled).double()
+    options = AttentionConfig(geometry="+".join(kinds), geometry_dim=GEOMETRY, geometry_scaled=scaled)
+    bias = GeometryBias(options, DIM, HEADS, DIM // HEADS).double()
     for parameter in bias.parameters():
         nn.init.normal_(parameter)
     return bias

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from legenda.attention import Geometry, GeometryBias, x_linear
+from legenda.attention import AttentionConfig, Geometry, GeometryBias, x_linear
 from legenda.attention.x_linear import XLinearAttention
 
 B, T, S, D, H = 2, 3, 5, 8, 2
@@ -99,7 +99,7 @@ def test_slots_and_windows_act_on_the_scores(draw):
     regions = draw(B, S, D)
     geometry = Geometry(embedded=draw(B, S, S, 4).relu())
     plain = build()
-    biased = build(score_bias=GeometryBias(D, H, 4, ("content", "query")))
+    biased = build(score_bias=GeometryBias(AttentionConfig(geometry="content+query", geometry_dim=4), D, H, D // H))
     biased.load_state_dict(plain.state_dict(), strict=False)
     weights = plain(regions, regions, regions, need_weights=True).weights
     found = biased(regions, regions, regions, None, geometry, need_weights=True).weights

@@ -129,7 +129,7 @@ def test_invalid_arguments_of_beam_search(table_model, options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"eos_token_id": -1}, "takes token ids of at least 0, not -1"),
+        ({"eos_token_id": -1}, "eos_token_id must be greater than or equal to 0, not -1"),
         ({"suppress_tokens": 3}, "suppress_tokens must be"),
         ({"trigram_penalty": -1.0}, "trigram_penalty must be"),
     ],

@@ -2,9 +2,9 @@
 
 from legenda.attention.additive import AdditiveAttention
 from legenda.attention.aoa import AttentionOnAttention
-from legenda.attention.config import ATTENTIONS, GEOMETRIES, AttentionConfig, PairGeometry
+from legenda.attention.config import ATTENTIONS, AttentionConfig, PairGeometry
 from legenda.attention.distance import DISTANCES, DistanceRescale
-from legenda.attention.geometry import Geometry, GeometryBias, GeometryEmbedding, sinusoids
+from legenda.attention.geometry import GEOMETRIES, Geometry, GeometryBias, GeometryEmbedding, sinusoids
 from legenda.attention.multi_head import AttentionOutput, MultiHeadAttention
 from legenda.attention.normalization import MaskedBatchNorm, MaskedInstanceNorm, StdLayerNorm
 from legenda.attention.x_linear import XLinearAttention

@@ -20,13 +20,11 @@ from legenda.attention.distance import (
     pair_distances,
 )
 from legenda.attention.geometry import (
-    BIASES,
     BOX_EMBEDDINGS,
+    GEOMETRIES,
     Bias,
     Geometry,
-    GeometryBias,
     GeometryEmbedding,
-    RelativeBias,
     geometric_biases,
     grid_positions,
     relative_geometry,
@@ -109,20 +107,8 @@ def _create_rescale(options: AttentionConfig, num_heads: int) -> nn.Module | Non
 
 
 def _create_bias(options: AttentionConfig, dim: int, num_heads: int, head_dim: int) -> nn.Module | None:
-    create = GEOMETRIES.get(options.biases[0] if options.biases else options.geometry)
-    return create(options, dim, num_heads, head_dim)
-
-
-def create_relative_bias(options: AttentionConfig, dim: int, num_heads: int, head_dim: int) -> RelativeBias:  # noqa: ARG001
-    """Return the bias of relative position embedding (MD-SAN, Table VII)."""
-    return RelativeBias(num_heads, options.geometry_dim, head_dim=head_dim)
-
-
-def create_geometry_bias(options: AttentionConfig, dim: int, num_heads: int, head_dim: int) -> GeometryBias:
-    """Return NG-SAN's bias, or the sum of several (NG-SAN, Table 4)."""
-    return GeometryBias(
-        dim, num_heads, options.geometry_dim, options.biases, head_dim=head_dim, scaled=options.geometry_scaled
-    )
+    create_bias = GEOMETRIES.get(options.biases[0] if options.biases else options.geometry)
+    return create_bias(options, dim, num_heads, head_dim)
 
 
 ATTENTIONS: Registry[Callable[..., nn.Module]] = Registry(
@@ -130,18 +116,6 @@ ATTENTIONS: Registry[Callable[..., nn.Module]] = Registry(
 )
 """Attentions among regions by name: functions of `(options, dim, num_heads, *, dropout, inner_dim, output, bias)`, as
 in `build_attention`, that return a module with the call of `MultiHeadAttention`."""
-
-GEOMETRIES: Registry[Callable[..., nn.Module | None]] = Registry(
-    "geometry",
-    {
-        **dict.fromkeys(("none", *BOX_EMBEDDINGS), lambda *_: None),  # the scores do not read them
-        "relative": create_relative_bias,
-        **dict.fromkeys(BIASES, create_geometry_bias),
-    },
-)
-"""Geometries by name: a function of `(options, dim, num_heads, head_dim)` that returns the attention's `score_bias`,
-a module called with queries, keys and `Geometry`. For a geometry of a user's own `Geometry.embedded` holds the features
-of `relative_geometry`, `(B, N, N, 4)`."""
 
 
 class AttentionConfig(Config):

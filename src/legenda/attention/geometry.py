@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from legenda.registry import Registry
 
 Bias = Literal["content", "query", "key"]
 BIASES: tuple[Bias, ...] = ("content", "query", "key")
@@ -108,23 +111,14 @@ class GeometryBias(nn.Module):
     (Eq. 13). Q' and K' are projections of the attention's inputs, `geometry_dim` channels per head.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        num_heads: int,
-        geometry_dim: int,
-        kinds: tuple[Bias, ...],
-        *,
-        head_dim: int | None = None,
-        scaled: bool = True,
-    ) -> None:
-        """Create the maps of `kinds`.
+    def __init__(self, options: Any, dim: int, num_heads: int, head_dim: int) -> None:
+        """Create the maps of the biases that an AttentionConfig names.
 
-        scaled: False takes phi out of the division by sqrt(d_k), the other form of Eq. 10; d_k is `head_dim`.
+        Its geometry_scaled takes phi out of the division by sqrt(d_k), the other form of Eq. 10; d_k is `head_dim`.
         """
         super().__init__()
-        self.num_heads = num_heads
-        self.factor = 1.0 if scaled else (head_dim or dim // num_heads) ** 0.5
+        self.num_heads, geometry_dim, kinds = num_heads, options.geometry_dim, options.biases
+        self.factor = 1.0 if options.geometry_scaled else head_dim**0.5
         self.weight = nn.Parameter(torch.empty(num_heads, geometry_dim)) if "content" in kinds else None
         self.query = nn.Linear(dim, num_heads * geometry_dim) if "query" in kinds else None
         self.key = nn.Linear(dim, num_heads * geometry_dim) if "key" in kinds else None
@@ -164,11 +158,11 @@ class RelativeBias(nn.Module):
     Herdade et al., 2019, Eqs. 6 and 7; "RelPE" in MD-SAN, Table VII.
     """
 
-    def __init__(self, num_heads: int, geometry_dim: int, *, head_dim: int) -> None:
+    def __init__(self, options: Any, dim: int, num_heads: int, head_dim: int) -> None:  # noqa: ARG002
         """Create W_g; the bias is multiplied by the root of `head_dim`, a query's channels, to undo the scaling."""
         super().__init__()
         self.factor = head_dim**0.5
-        self.linear = nn.Linear(geometry_dim, num_heads)
+        self.linear = nn.Linear(options.geometry_dim, num_heads)
 
     def forward(
         self, query: Float[Tensor, "B N D"], key: Float[Tensor, "B N D"], geometry: Geometry
@@ -201,6 +195,19 @@ def sine_positions(boxes: Float[Tensor, "B N 4"], dim: int) -> Float[Tensor, "B 
 
 BOX_EMBEDDINGS = {"absolute": absolute_geometry, "sine": sine_positions}
 """Geometries that are added to the regions, by name: functions of the boxes and the number of channels."""
+
+
+GEOMETRIES: Registry[Callable[..., nn.Module | None]] = Registry(
+    "geometry",
+    {
+        **dict.fromkeys(("none", *BOX_EMBEDDINGS), lambda *_: None),  # the scores do not read them
+        "relative": RelativeBias,
+        **dict.fromkeys(BIASES, GeometryBias),
+    },
+)
+"""Geometries by name: a function of `(options, dim, num_heads, head_dim)` that returns the attention's `score_bias`,
+a module called with queries, keys and `Geometry`. For a geometry of a user's own `Geometry.embedded` holds the features
+of `relative_geometry`, `(B, N, N, 4)`."""
 
 
 def sinusoids(positions: Float[Tensor, "*shape"], dim: int, base: float = 10000.0) -> Float[Tensor, "*shape dim"]:

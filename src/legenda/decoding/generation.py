@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import model_validator
 from torch import Tensor, nn
 
 from legenda.config import Config, Count, NonNegativeFloat, NonNegativeInt
@@ -147,15 +146,15 @@ class GenerationConfig(Config):
     Raises ConfigError for a value of the wrong type or out of range.
     """
 
-    bos_token_id: int = 0
+    bos_token_id: NonNegativeInt = 0
     """The token before the first one."""
-    eos_token_id: int = 0
+    eos_token_id: NonNegativeInt = 0
     """The token that ends a sequence."""
-    pad_token_id: int | None = None
+    pad_token_id: NonNegativeInt | None = None
     """The token that follows eos in outputs; eos itself by default."""
-    suppress_tokens: tuple[int, ...] = ()
+    suppress_tokens: tuple[NonNegativeInt, ...] = ()
     """Tokens that are never generated."""
-    beam_suppress_tokens: tuple[int, ...] = ()
+    beam_suppress_tokens: tuple[NonNegativeInt, ...] = ()
     """Tokens that beam search does not generate."""
     max_length: Count = 20
     """Greatest number of tokens, eos included."""
@@ -170,21 +169,15 @@ class GenerationConfig(Config):
     ((5 + n) / 6)**p (Wu et al., 2016, Eq. 14)."""
     no_immediate_repeat: bool = False
     """Never generate the same token twice in a row."""
-    forbidden_last_tokens: tuple[int, ...] = ()
+    forbidden_last_tokens: tuple[NonNegativeInt, ...] = ()
     """Tokens that eos may not follow."""
     no_repeat_ngram_size: NonNegativeInt = 0
     """Never generate an n-gram of this size twice in a sequence; 0 allows all."""
-    required_tokens: tuple[tuple[int, ...], ...] = ()
+    required_tokens: tuple[tuple[NonNegativeInt, ...], ...] = ()
     """Sets of tokens; one of each occurs in every sequence of beam search (Anderson et al., 2017)."""
     trigram_penalty: NonNegativeFloat = 0.0
     """Subtracted from a token's log-probability for each time that the trigram it would complete has occurred before in
     its row; greedy decoding and sampling apply it, beam search does not, as in AoANet's release."""
-
-    @model_validator(mode="after")
-    def _check_generation(self) -> GenerationConfig:
-        if min(self.token_ids) < 0:
-            raise ConfigError(f"generation_config takes token ids of at least 0, not {min(self.token_ids)}")
-        return self
 
     @property
     def token_ids(self) -> tuple[int, ...]:
