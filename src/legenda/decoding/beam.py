@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -77,8 +76,17 @@ def beam_search(
         kind = ConstrainedGroup if config.required_tokens else BeamGroup
         group = kind(len(memory), memory.mask.device, config)
         stepper = Stepper(model.decoder, memory, 1, config, beam=True, temperature=temperature)
-        penalty = partial(penalize, earlier=tuple(groups), diversity_penalty=diversity_penalty) if index else None
-        _search(stepper, group, num_beams, penalty, stop_at, need_attention=need_attention)
+        token, parents = torch.full_like(group.beams.lengths, config.bos_token_id), None
+        for step in range(config.max_length):
+            log_probs, weights = stepper.step(token, parents)
+            if need_attention and weights is not None:
+                group.attention_weights.append(weights)
+            scores = penalize(log_probs, groups, step, diversity_penalty) if groups else log_probs
+            parents, token = group.advance(log_probs, scores, step, num_beams)
+            if stop_at is None:
+                group.token_history.append(group.beams.tokens)
+            elif group.is_done(stop_at):
+                break
         groups.append(group)
     output = _backtrack(groups, num_return_sequences)
     check_scores(output.scores)
@@ -98,33 +106,6 @@ def penalize(
         tokens = group.token_history[min(step + ahead, len(group.token_history) - 1)][..., step]
         counts.scatter_add_(1, tokens, torch.ones_like(tokens, dtype=counts.dtype))
     return log_probs - diversity_penalty * counts.unsqueeze(1)
-
-
-def _search(
-    stepper: Stepper,
-    group: BeamGroup,
-    num_beams: int,
-    penalty: Callable[..., Float[Tensor, "B K V"]] | None,
-    stop_at: int | None,
-    *,
-    need_attention: bool,
-) -> None:
-    """Search for one group until its first `stop_at` sequences are certain, or to max_length where that is None.
-
-    penalty: `penalize` with the earlier groups, or None.
-    """
-    config = group.config
-    token, parents = torch.full_like(group.beams.lengths, config.bos_token_id), None
-    for step in range(config.max_length):
-        log_probs, weights = stepper.step(token, parents)
-        if need_attention and weights is not None:
-            group.attention_weights.append(weights)
-        scores = log_probs if penalty is None else penalty(log_probs, step=step)
-        parents, token = group.advance(log_probs, scores, step, num_beams)
-        if stop_at is None:
-            group.token_history.append(group.beams.tokens)
-        elif group.is_done(stop_at):
-            return
 
 
 def _backtrack(groups: list[BeamGroup], num_return_sequences: int) -> GenerationOutput:
