@@ -319,16 +319,16 @@ def estimate_seconds(
     """
     seconds, rng = 0.0, np.random.default_rng(0)
     for config in stages:
-        stage = Stage(_launch(config, device, 1, 1, "ddp"), task, task.create(model_name, overrides, None), config)
         size = min(config.batch_size, len(task.train))
         batches = [rng.choice(len(task.train), size, replace=False) for _ in range(STEPS)]
         durations = []
         with TemporaryDirectory(prefix="legenda-estimate-") as folder:
+            fabric, model = _launch(config, device, 1, 1, "ddp"), task.create(model_name, overrides, None)
+            stage = Stage(fabric, task, model, config, Path(folder))
             for step, batch in enumerate(batches):
                 following = batches[step + 1] if step + 1 < STEPS else None
-                generator, file = torch.Generator().manual_seed(step), Path(folder) / "batch.safetensors"
-                start = perf_counter()
-                stage.step(batch, generator, 0.0, 1, file, step=step, next_indices=following)
+                generator, start = torch.Generator().manual_seed(step), perf_counter()
+                stage.step(batch, generator, 0.0, 1, step, following)
                 durations.append(perf_counter() - start)
         steps = config.epochs * config.count_steps(len(task.train))
         seconds += steps * statistics.median(durations[1:])

@@ -205,9 +205,6 @@ _LOG_EVERY_N_STEPS = 20
 _SIGNALS_EVERY_N_STEPS = 10
 """How often several processes compare the signals that they have received."""
 
-FAILED_BATCH = "failed_batch.safetensors"
-"""The file of a batch whose loss was not finite."""
-
 
 class TrainingLoop:
     """A model trained through its stages, one after the other."""
@@ -282,7 +279,7 @@ class TrainingLoop:
         # sharding moves the parameters of a copy
         self.model = copy.deepcopy(self.initial_model) if self.sharded else self.initial_model
         set_dropout(self.model, {**self.options, **config.dropout})
-        self.stage = Stage(self.fabric, self.task, self.model, config)
+        self.stage = Stage(self.fabric, self.task, self.model, config, self.folder)
         self.validation_objective = self.task.objective_class(self.model, config, self.task.validation)
         self.average = AverageWeights(self.model, config)
         self.has_warned = False
@@ -316,13 +313,7 @@ class TrainingLoop:
         started, seconds_before = time.monotonic(), progress.seconds
         for indices, generator, next_indices in self._batches():
             metrics = self.stage.step(
-                indices,
-                generator,
-                self._learning_rate(),
-                self._stage_epoch,
-                self.folder / FAILED_BATCH,
-                step=progress.step + 1,
-                next_indices=next_indices,
+                indices, generator, self._learning_rate(), self._stage_epoch, progress.step + 1, next_indices
             )
             self.average.after_step(self._stage_epoch)
             progress.step += 1

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
+FAILED_BATCH = "failed_batch.safetensors"
+"""The file of a batch whose loss was not finite."""
 _OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "radam": torch.optim.RAdam, "sgd": torch.optim.SGD}
 
 
@@ -123,8 +125,9 @@ class _Chunk:
 class Stage:
     """A model on its device with the objective and the optimizer of one training stage."""
 
-    def __init__(self, fabric: Fabric, task: Task, model: Model, config: TrainingConfig) -> None:
-        self.fabric, self.task, self.model, self.config = fabric, task, model, config
+    def __init__(self, fabric: Fabric, task: Task, model: Model, config: TrainingConfig, folder: Path) -> None:
+        """folder: gets the batch of a loss that is not finite."""
+        self.fabric, self.task, self.model, self.config, self.folder = fabric, task, model, config, folder
         self.objective = task.objective(model, config)
         if (backbone := find_backbone(model)) is not None:
             backbone.set_trainable(config.backbone_rate > 0)
@@ -152,8 +155,6 @@ class Stage:
         generator: torch.Generator,
         learning_rate: float,
         epoch: int,
-        failed_batch_path: Path,
-        *,
         step: int,
         next_indices: np.ndarray | None,
     ) -> dict[str, float]:
@@ -162,7 +163,7 @@ class Stage:
         indices: the examples of all devices, of which each device takes its part; generator: for the random choices of
         the batch, the same on all devices; next_indices: the examples of the next step, which are prefetched. The
         gradient equals that of a single device with all examples.
-        Raise DataError where the loss or its gradient is not finite, after saving the batch to `failed_batch_path`.
+        Raise DataError where the loss or its gradient is not finite, after saving the batch.
         """
         fabric, config = self.fabric, self.config
         for group in self.optimizer.param_groups:
@@ -193,7 +194,7 @@ class Stage:
         norm = clip_gradients(fabric, self.wrapped, self.wrapped_optimizer, config)
         has_scaler = config.precision == "16-mixed"  # it skips steps that overflow
         if not math.isfinite(metrics["loss"]) or (not has_scaler and norm is not None and not math.isfinite(norm)):
-            self._raise_non_finite(indices, targets, failed_batch_path, step)
+            self._raise_non_finite(indices, targets, step)
         self.wrapped_optimizer.step()
         if fabric.world_size > 1:  # running statistics are those of the first device, which saves the model
             for buffer in self.model.buffers():
@@ -230,7 +231,8 @@ class Stage:
                 total += torch.tensor(chunk.prepared.normalizers, dtype=torch.float64)
         return all_reduce_sum(self.fabric, total).tolist()
 
-    def _raise_non_finite(self, indices: np.ndarray, targets: Batch, path: Path, step: int) -> None:
+    def _raise_non_finite(self, indices: np.ndarray, targets: Batch, step: int) -> None:
+        path = self.folder / FAILED_BATCH
         if self.fabric.is_global_zero:
             tensors = {**self.objective.read(indices), **targets}
             metadata = {"examples": "\n".join(self.task.train.ids[index] for index in indices)}
