@@ -128,14 +128,9 @@ class RefinerLayer(nn.Module):
         super().__init__()
         dim, attended_dim, self.variant = config.dim, config.attended_dim, config.variant
         self.norm = self._build_norm(dim)
+        rate, output, bias = config.attention_dropout, not config.refiner_aoa, self.variant == "released"
         self.attention = config.build_attention(
-            dim,
-            config.num_heads,
-            layer=layer,
-            dropout=config.attention_dropout,
-            inner_dim=attended_dim,
-            output=not config.refiner_aoa,
-            bias=self.variant == "released",
+            dim, config.num_heads, layer=layer, dropout=rate, inner_dim=attended_dim, output=output, bias=bias
         )
         self.aoa = None
         if config.refiner_aoa:
@@ -266,18 +261,13 @@ class AoANetDecoder(Decoder):
         self.context_dropout = Dropout(config.dropout if config.context_dropout else 0.0)
         self.lstm = WordLSTM([word_dim, dim], dim)
         self.query_norm = StdLayerNorm(dim) if config.multi_head and released else None
-        self.attention = (
-            MultiHeadAttention(
-                dim,
-                config.num_heads,
-                dropout=config.attention_dropout,
-                inner_dim=attended_dim,
-                output=False,
-                bias=released,
+        if config.multi_head:
+            heads, p = config.num_heads, config.attention_dropout
+            self.attention = MultiHeadAttention(
+                dim, heads, dropout=p, inner_dim=attended_dim, output=False, bias=released
             )
-            if config.multi_head
-            else AdditiveAttention(dim, dim, config.additive_dim)
-        )
+        else:
+            self.attention = AdditiveAttention(dim, dim, config.additive_dim)
         self.linear = nn.Linear(attended_dim + dim, dim) if config.context == "linear" else None
         self.second_lstm = nn.LSTMCell(attended_dim + dim, dim) if config.context.startswith("lstm") else None
         if config.context == "aoa":

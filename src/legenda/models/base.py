@@ -273,19 +273,13 @@ def eval_mode(*models: nn.Module) -> Iterator[None]:
     dtypes = [dtype for module in modules if (dtype := getattr(module, "autocast_dtype", None)) is not None]
     device = next((parameter.device.type for model in models for parameter in model.parameters()), "cpu")
     autocast = torch.autocast(device, dtype=dtypes[0]) if dtypes else nullcontext()  # leaves an outer autocast on
-    with _mode(models, training=False), torch.no_grad(), autocast:
+    with train_mode(*models, training=False), torch.no_grad(), autocast:
         yield
 
 
 @contextmanager
-def train_mode(*models: nn.Module) -> Iterator[None]:
+def train_mode(*models: nn.Module, training: bool = True) -> Iterator[None]:
     """Run the block with dropout; each submodule gets its mode back afterwards."""
-    with _mode(models, training=True):
-        yield
-
-
-@contextmanager
-def _mode(models: tuple[nn.Module, ...], *, training: bool) -> Iterator[None]:
     modes = [(module, module.training) for model in models for module in model.modules()]
     for model in models:
         model.train(training)

@@ -206,8 +206,8 @@ class MeshedEncoder(MdsanEncoder):
 class MeshedLayer(DecoderLayer):
     """A decoder layer whose cross-attention is applied to each of L encoder layers, with a gate for each."""
 
-    def __init__(self, config: LayersConfig, *, double_norm: bool) -> None:
-        super().__init__(config, double_norm=double_norm)
+    def __init__(self, config: LayersConfig, **options: Any) -> None:
+        super().__init__(config, **options)
         self.gates = nn.ModuleList(nn.Linear(2 * config.dim, config.dim) for _ in range(config.num_layers))
 
     def _cross_attend(
@@ -226,6 +226,8 @@ class MeshedLayer(DecoderLayer):
 class MeshedDecoder(MdsanDecoder):
     """MD-SAN's decoder with meshed layers; its attention weights are those over the last level."""
 
+    layer_class = MeshedLayer
+
     def precompute_cross_kv(self, memory: Memory) -> Memory:
         """Compute keys and values of all levels `(B, L, H, N, d)` for every layer.
 
@@ -239,6 +241,3 @@ class MeshedDecoder(MdsanDecoder):
             pairs = [layer.cross_attn.keys_values(level, level) for level in levels]
             cross_kv.append((torch.stack([k for k, _ in pairs], dim=1), torch.stack([v for _, v in pairs], dim=1)))
         return replace(memory, cross_kv=tuple(cross_kv))
-
-    def _build_layer(self, config: LayersConfig, inner_dropout: float | None, double_norm: bool) -> DecoderLayer:  # noqa: ARG002
-        return MeshedLayer(config, double_norm=double_norm)

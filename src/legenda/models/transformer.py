@@ -277,6 +277,7 @@ class TransformerDecoder(Decoder):
 
     uses_global_feature = False
     layers: Any
+    layer_class: type[DecoderLayer] = DecoderLayer
 
     def __init__(
         self,
@@ -301,7 +302,8 @@ class TransformerDecoder(Decoder):
         self.embedding = nn.Embedding(config.vocab_size, config.dim)
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(
-            self._build_layer(config, inner_dropout, double_norm) for _ in range(config.num_layers)
+            self.layer_class(config, inner_dropout=inner_dropout, double_norm=double_norm)
+            for _ in range(config.num_layers)
         )
         self.norm = nn.LayerNorm(config.dim) if last_norm else nn.Identity()
         self.output = None if tie_embeddings else nn.Linear(config.dim, config.vocab_size, bias=output_bias)
@@ -310,9 +312,6 @@ class TransformerDecoder(Decoder):
         """Initialize all matrices from Xavier's uniform distribution, and embeddings with std 1 / sqrt(D)."""
         init_xavier_uniform_(self)
         nn.init.normal_(self.embedding.weight, std=self.embedding.embedding_dim**-0.5)
-
-    def _build_layer(self, config: LayersConfig, inner_dropout: float | None, double_norm: bool) -> DecoderLayer:
-        return DecoderLayer(config, inner_dropout=inner_dropout, double_norm=double_norm)
 
     def precompute_cross_kv(self, memory: Memory) -> Memory:
         """Compute keys and values of the image for every layer, shared by all rows."""
