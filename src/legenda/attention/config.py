@@ -6,7 +6,7 @@ An attention or a geometry of a user's own joins those here by `legenda.register
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from torch import Tensor, nn
 
@@ -68,8 +68,7 @@ def create_multi_head(
         drop_head=options.drop_head,
         query_norm=create_norm(heads * head_dim) if "q" in options.norm_on else None,
         key_norm=create_norm(heads * head_dim) if "k" in options.norm_on else None,
-        score_bias=_create_bias(options, dim, heads, head_dim),
-        rescale=_create_rescale(options, heads),
+        **_terms_of_scores(options, dim, heads, head_dim),
     )
     if not output and width != expected:
         attention.output = nn.Linear(width, expected)
@@ -82,13 +81,8 @@ def create_x_linear(
     """Return X-Linear attention; it has no projection after its heads, which are concatenated."""
     if inner_dim not in (None, dim):
         raise ConfigError(f"attention='x_linear' is as wide as the model, {dim} channels, not {inner_dim}")
-    return XLinearAttention(
-        dim,
-        num_heads,
-        dropout=dropout,
-        score_bias=_create_bias(options, dim, num_heads, dim // num_heads),
-        rescale=_create_rescale(options, num_heads),
-    )
+    terms = _terms_of_scores(options, dim, num_heads, dim // num_heads)
+    return XLinearAttention(dim, num_heads, dropout=dropout, **terms)
 
 
 def create_memory(
@@ -100,15 +94,12 @@ def create_memory(
     return MemoryAttention(dim, num_heads, num_slots=options.memory_slots, dropout=dropout)
 
 
-def _create_rescale(options: AttentionConfig, num_heads: int) -> nn.Module | None:
-    if options.distance == "none":
-        return None
-    return DistanceRescale(num_heads, options.distance_scaling, options.distance_init)
-
-
-def _create_bias(options: AttentionConfig, dim: int, num_heads: int, head_dim: int) -> nn.Module | None:
-    create_bias = GEOMETRIES.get(options.biases[0] if options.biases else options.geometry)
-    return create_bias(options, dim, num_heads, head_dim)
+def _terms_of_scores(options: AttentionConfig, dim: int, num_heads: int, head_dim: int) -> dict[str, Any]:
+    create_bias, rescale = GEOMETRIES.get(options.biases[0] if options.biases else options.geometry), None
+    bias = create_bias(options, dim, num_heads, head_dim)
+    if options.distance != "none":
+        rescale = DistanceRescale(num_heads, options.distance_scaling, options.distance_init)
+    return {"score_bias": bias, "rescale": rescale}
 
 
 ATTENTIONS: Registry[Callable[..., nn.Module]] = Registry(
