@@ -40,8 +40,7 @@ The photographs were chosen by number, not by hand: of 2,649 photographs of COCO
 restrictions (license 7 in its annotations; none has license 8, works of the United States' government), and the
 everyday photographs that come with scikit-image. The model was trained on those marked "training photograph".
 
-`python research/photo/gallery.py DATA docs/gallery.md SKIMAGE` makes this page; without SKIMAGE, the folder
-`skimage/data` of scikit-image, it shows COCO's 24 validation photographs with the lowest numbers instead.
+`python research/photo/gallery.py DATA docs/gallery.md SKIMAGE` makes this page.
 
 """,
 }
@@ -60,7 +59,7 @@ def main() -> None:
         draw_things(path, result.captions[0].things or ()).save(folder / f"{path.stem}.jpg", quality=80)
         source = f"{folder.name}/{path.stem}.jpg"
         figures.append(
-            f'<figure><img src="{source}" alt="{html.escape(caption)}"><figcaption>{html.escape(caption)}<br>'
+            f'<figure><img src="{source}" alt="{path.stem}"><figcaption>{html.escape(caption)}<br>'
             f"<small>{notes[path]}</small></figcaption></figure>"
         )
         print(f"{path.stem}: {caption}", flush=True)
