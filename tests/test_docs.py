@@ -132,15 +132,6 @@ def test_the_data_set_of_the_page_on_extending_trains(run_command, tmp_path):
     assert "CIDEr-D" in out
 
 
-def test_the_extractor_of_the_page_on_extending_is_the_example():
-    written, example = {}, {}
-    exec(compile(FILES["my_extractor.py"], "docs", "exec"), written)
-    exec(compile((ROOT / "examples" / "my_extractor.py").read_text(encoding="utf-8"), "examples", "exec"), example)
-    images = [Image.effect_noise((20, 30), 64).convert("RGB")]
-    for ours, copied in zip(written["extract"](images)[0], example["extract"](images)[0], strict=True):
-        assert (ours == copied).all()
-
-
 @pytest.mark.usefixtures("forget_plugins")
 def test_the_reward_of_the_page_on_extending(tmp_path):
     (tmp_path / "unique.py").write_text(FILES["unique.py"], encoding="utf-8")
