@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from legenda.errors import LegendaError
-from legenda.metrics.spice import JARS, SpiceScores, download_jars, parse_spice, spice
+from legenda.metrics.spice import JARS, download_jars, parse_spice, spice
 
 # Keeps its arguments and input, and answers with what `answer.json` holds.
 JAVA = """
@@ -40,8 +40,7 @@ def test_what_is_run_and_what_it_is_given(fake_java, jars, tmp_path, monkeypatch
     ]
     (tmp_path / "answer.json").write_text(json.dumps(answer))
     monkeypatch.setenv("LEGENDA_SPICE_JARS", str(jars))
-    scores = spice(["a red dog", "a cat"], [["a dog", "dogs"], ["the cat"]], cache=tmp_path / "cache")
-    assert scores == SpiceScores(0.5, [0.75, 0.25], {"Color": [1.0, None]})
+    assert spice(["a red dog", "a cat"], [["a dog", "dogs"], ["the cat"]]) == (0.5, [0.75, 0.25])
     given = json.loads((tmp_path / "captions.json").read_text())
     assert given == [
         {"image_id": 0, "test": "a red dog", "refs": ["a dog", "dogs"]},
@@ -50,7 +49,6 @@ def test_what_is_run_and_what_it_is_given(fake_java, jars, tmp_path, monkeypatch
     arguments = json.loads((tmp_path / "arguments.json").read_text())
     program = tmp_path / "package/spice/spice-1.0.jar"
     assert arguments[arguments.index("-cp") + 1] == f"{program}:{program.parent}/lib/*:{jars}/*"
-    assert arguments[arguments.index("-cache") + 1] == str(tmp_path / "cache")
     assert not Path(arguments[arguments.index("-out") + 1]).parent.exists()  # its temporary folder
 
 
@@ -62,10 +60,11 @@ def test_what_is_run_and_what_it_is_given(fake_java, jars, tmp_path, monkeypatch
         ("pass", "SPICE's output"),
     ],
 )
-def test_failures_are_named(fake_java, jars, code, reason):
+def test_failures_are_named(fake_java, jars, monkeypatch, code, reason):
+    monkeypatch.setattr("legenda.metrics.spice._LIMIT_S", 0.5 if "sleep" in code else 30)
     fake_java(code)
     with pytest.raises(LegendaError, match=reason):
-        spice(["a"], [["a"]], jars, timeout=0.5 if "sleep" in code else 30)
+        spice(["a"], [["a"]], jars)
 
 
 def test_an_image_without_propositions_does_not_count():
@@ -74,9 +73,8 @@ def test_an_image_without_propositions_does_not_count():
         ' {"image_id": 1, "scores": {"All": {"f": 0.5}, "Size": {"f": "NaN"}}},'
         ' {"image_id": 2, "scores": {"All": {"f": 0.0}, "Object": {"f": 0.25}}}]'
     )
-    scores = parse_spice(answer, 3)
-    assert scores == SpiceScores(0.25, [None, 0.5, 0.0], {"Object": [None, None, 0.25], "Size": [None, None, None]})
-    assert parse_spice(answer[:1], 1).corpus is None
+    assert parse_spice(answer, 3) == (0.25, [None, 0.5, 0.0])
+    assert parse_spice(answer[:1], 1) == (None, [None])
 
 
 CONTENT = {"edu/parser/1.0/parser.jar": "parser" * 1000, "org/engine/engine.jar": "engine" * 1000}
@@ -107,12 +105,10 @@ def test_download_of_missing_and_damaged_jars(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not os.environ.get("LEGENDA_SPICE_JARS"), reason="LEGENDA_SPICE_JARS names no folder of jars")
-def test_scores_of_pycocoevalcap(shared, tmp_path):
+def test_scores_of_pycocoevalcap(shared):
     """The first 20 captions of coco-caption's example; the expected mean is that of pycocoevalcap 1.2 on Java 17."""
     fixture = json.loads((shared / "fixtures/metrics_fakecap.json").read_text())
     names = list(fixture["tok_candidates"])[:20]
     candidates = [fixture["tok_candidates"][name] for name in names]
     references = [fixture["tok_refs"][name] for name in names]
-    parsed, cached = (spice(candidates, references, cache=tmp_path / "cache") for _ in range(2))
-    assert parsed.corpus == 0.11658572858272828
-    assert cached == parsed
+    assert spice(candidates, references)[0] == 0.11658572858272828

@@ -1,6 +1,5 @@
 """All metrics of a set of captions in one call."""
 
-import json
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ import numpy as np
 from legenda.errors import ConfigError, DataError, LegendaError, did_you_mean
 from legenda.metrics.bleu import bleu_scores, bleu_statistics
 from legenda.metrics.cider import DocumentFrequencies, cider, cider_d
-from legenda.metrics.meteor import meteor
+from legenda.metrics.meteor import count_matches, meteor_scores
 from legenda.metrics.rouge import rouge_l
 from legenda.metrics.spice import spice
 from legenda.registry import PLUGIN_HINT, Registry
@@ -68,10 +67,6 @@ class Scores:
             "notices": list(self.notices),
             "per_image": {str(image): scores for image, scores in self.per_image.items()},
         }
-
-    def to_json(self) -> str:
-        """Return `to_dict` as indented JSON."""
-        return json.dumps(self.to_dict(), indent=2)
 
 
 SCORED = "the references scored"
@@ -141,11 +136,10 @@ def evaluate(
     def run(name: str) -> _Values:
         """Return METEOR or SPICE, which Java programs compute."""
         if name == "SPICE":
-            scores = spice(candidates, groups, spice_jars)
-            return scores.corpus, scores.per_image
-        scores = meteor(candidates, groups)
-        counts["METEOR"] = scores.counts
-        return scores.corpus, scores.per_image
+            return spice(candidates, groups, spice_jars)
+        matches = count_matches(candidates, groups)
+        counts["METEOR"] = matches.tolist()
+        return float(meteor_scores(matches.sum(0))), meteor_scores(matches).tolist()
 
     for name in columns:
         if (metric := METRICS.get(name)) is not None:

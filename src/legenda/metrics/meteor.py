@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,27 +26,12 @@ _DELTA, _ALPHA, _BETA, _GAMMA = 0.75, 0.85, 0.20, 0.60
 _NUM_COUNTS = 23
 
 
-@dataclass(frozen=True)
-class MeteorScores:
-    """METEOR of a corpus and of each image, in 0..1, and the counts of each image that METEOR sums.
+def count_matches(candidates: Sequence[str], references: Sequence[Sequence[str]]) -> NDArray[np.float64]:
+    """Return the counts `(images, 23)` of one caption an image and its references, all PTB tokens joined by spaces.
 
-    METEOR of the corpus is that of the summed counts, not the mean over images.
-    """
+    METEOR of the corpus is `meteor_scores` of their sum. Line breaks, other control characters and "|||" count as
+    spaces. A call takes about six CPU seconds to start the program, and 1.1 GB of memory.
 
-    corpus: float
-    per_image: list[float]
-    counts: list[tuple[float, ...]]
-
-
-def meteor(
-    candidates: Sequence[str], references: Sequence[Sequence[str]], *, timeout: float = 14_400.0
-) -> MeteorScores:
-    """Score one caption an image against its references, all of them PTB tokens joined by spaces.
-
-    Line breaks, other control characters and "|||" count as spaces. An empty caption scores 0. A call takes about six
-    CPU seconds to start the program, and 1.1 GB of memory.
-
-    timeout: seconds after which the program is stopped.
     Raise ConfigError where the extra `meteor` or Java is missing, and LegendaError where the program fails.
     """
     if not candidates:
@@ -62,7 +46,7 @@ def meteor(
     # Without this option the program does not find its paraphrases in a folder whose name has a space.
     paraphrases = find_program("METEOR", "meteor/data/paraphrase-en.gz")
     options = ["-Xmx2G", "-jar", str(jar), "-", "-", "-stdio", "-l", "en", "-norm", "-a", str(paraphrases)]
-    lines = run_java("METEOR", options, stdin="\n".join(commands) + "\n", timeout=timeout).splitlines()
+    lines = run_java("METEOR", options, stdin="\n".join(commands) + "\n").splitlines()
     try:
         counts = np.array([line.split() for line in lines], float).reshape(len(candidates), _NUM_COUNTS)
     except ValueError as error:
@@ -70,9 +54,7 @@ def meteor(
     # A caption that equals its reference as a whole has no fragmentation, in its own score and in that of the corpus.
     is_whole = (counts[:, 20] == 1) & (counts[:, 0:2] == counts[:, 21:23]).all(axis=1)
     counts[is_whole, 20] = 0
-    return MeteorScores(
-        float(meteor_scores(counts.sum(0))), meteor_scores(counts).tolist(), [*map(tuple, counts.tolist())]
-    )
+    return counts
 
 
 def meteor_scores(counts: ArrayLike) -> NDArray[np.float64]:

@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
@@ -52,33 +51,19 @@ JARS = {
 }
 """The files to download, by path in a Maven repository, with their SHA-256 digests. Rhino is the JavaScript engine."""
 
-
-@dataclass(frozen=True)
-class SpiceScores:
-    """SPICE of a corpus and of each image, in 0..1, and the F score of each category of propositions.
-
-    A value is None where neither the caption nor the references contain such a proposition. SPICE of the corpus is the
-    mean over the images that have a value, or None.
-    """
-
-    corpus: float | None
-    per_image: list[float | None]
-    categories: dict[str, list[float | None]]
+_LIMIT_S = 14_400.0
+"""Seconds after which a program is stopped."""
 
 
 def spice(
-    candidates: Sequence[str],
-    references: Sequence[Sequence[str]],
-    jars: str | Path | None = None,
-    *,
-    cache: str | Path | None = None,
-    timeout: float = 14_400.0,
-) -> SpiceScores:
-    """Score one caption an image against its references, all of them PTB tokens joined by spaces.
+    candidates: Sequence[str], references: Sequence[Sequence[str]], jars: str | Path | None = None
+) -> tuple[float | None, list[float | None]]:
+    """Return SPICE of a corpus and of each image, in 0..1, of captions that are PTB tokens joined by spaces.
+
+    A value is None where neither the caption nor the references contain a proposition. SPICE of the corpus is the mean
+    over the images that have a value, or None.
 
     jars: the folder that `download_jars` has filled; by default the one in LEGENDA_SPICE_JARS.
-    cache: a folder for parsed captions, reused by later runs, or None.
-    timeout: seconds after which the program is stopped.
     Raise ConfigError naming what is missing and how to get it, and LegendaError where the program fails, takes too long
     or omits an image.
     """
@@ -91,35 +76,27 @@ def spice(
     with tempfile.TemporaryDirectory(prefix="legenda-spice-") as temporary:
         captions, out = Path(temporary, "captions.json"), Path(temporary, "scores.json")
         captions.write_text(json.dumps(images), encoding="utf-8")
-        options = ["-out", str(out), "-subset", "-silent"]
-        if cache is not None:
-            Path(cache).mkdir(parents=True, exist_ok=True)
-            options = ["-cache", str(cache), *options]
         classes = os.pathsep.join(map(str, (program, program.parent / "lib" / "*", folder / "*")))
         opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
         java = [*opened, "-Xmx8G", f"-Djava.io.tmpdir={temporary}", "-cp", classes]
-        run_java("SPICE", [*java, "edu.anu.spice.SpiceScorer", str(captions), *options], timeout=timeout)
+        options = [str(captions), "-out", str(out), "-subset", "-silent"]
+        run_java("SPICE", [*java, "edu.anu.spice.SpiceScorer", *options])
         results = verified(lambda: json.loads(out.read_text(encoding="utf-8")), "SPICE's output", "try again")
     return parse_spice(results, len(images))
 
 
-def parse_spice(results: Any, images: int) -> SpiceScores:
+def parse_spice(results: Any, images: int) -> tuple[float | None, list[float | None]]:
     """Parse the program's output for images numbered from 0: a list of `image_id` and `scores` by category.
 
     Values that are not finite become None. Raise DataError for a missing image and for another layout.
     """
     try:
         scores: Mapping[int, Mapping[str, Any]] = {int(entry["image_id"]): entry["scores"] for entry in results}
-        ordered = [scores[number] for number in range(images)]
-        names = sorted({name for entry in ordered for name in entry} - {"All"})
-        overall = [_finite(entry["All"]["f"]) for entry in ordered]
-        categories = {
-            name: [_finite(entry[name]["f"]) if name in entry else None for entry in ordered] for name in names
-        }
+        per_image = [_finite(scores[number]["All"]["f"]) for number in range(images)]
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"SPICE's output lacks a score ({error!r}); try again") from error
-    known = [value for value in overall if value is not None]
-    return SpiceScores(float(np.mean(known)) if known else None, overall, categories)  # NumPy's sum, as pycocoevalcap
+    known = [value for value in per_image if value is not None]
+    return float(np.mean(known)) if known else None, per_image  # NumPy's sum, as pycocoevalcap
 
 
 def _finite(value: Any) -> float | None:
@@ -161,7 +138,7 @@ def find_java() -> Path:
     raise ConfigError(f"METEOR and SPICE need Java; {install_line('meteor')}, or set {JAVA_VARIABLE} to a java")
 
 
-def run_java(metric: str, options: Sequence[str], *, stdin: str = "", timeout: float) -> str:
+def run_java(metric: str, options: Sequence[str], *, stdin: str = "") -> str:
     """Run Java and return its standard output.
 
     metric: what error messages call the program.
@@ -173,11 +150,13 @@ def run_java(metric: str, options: Sequence[str], *, stdin: str = "", timeout: f
             [java, *_JAVA_OPTIONS, *options],
             input=stdin.encode("utf-8", "replace"),
             capture_output=True,
-            timeout=timeout,
+            timeout=_LIMIT_S,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise LegendaError(f"{metric} took more than {timeout:g} seconds and was stopped; score fewer images") from None
+        raise LegendaError(
+            f"{metric} took more than {_LIMIT_S:g} seconds and was stopped; score fewer images"
+        ) from None
     except OSError as error:
         raise LegendaError(f"{java} does not start ({error.strerror}); set {JAVA_VARIABLE} to another java") from error
     if done.returncode != 0:
