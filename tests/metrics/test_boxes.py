@@ -18,32 +18,26 @@ def boxes(*rows: tuple[float, float, float, float]) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "inclusive", "plain"),
+    ("a", "b", "overlap"),
     [
-        ((0, 0, 9, 9), (0, 0, 9, 4), 50 / 100, 36 / 81),  # on the border of a hit, by the convention alone
-        ((0, 0, 10, 10), (20, 20, 30, 30), 0.0, 0.0),
-        ((0, 0, 4, 4), (4, 4, 8, 8), 1 / 49, 0.0),  # they share one pixel, or one point
-        ((0, 0, 4, 4), (0, 0, 4, 4), 1.0, 1.0),
-        ((1, 1, 3, 3), (0, 0, 4, 4), 9 / 25, 4 / 16),
-        ((2, 2, 2, 2), (2, 2, 2, 2), 1.0, 0.0),  # one pixel, or nothing
+        ((0, 0, 9, 9), (0, 0, 9, 4), 50 / 100),  # on the border of a hit, by the convention alone
+        ((0, 0, 10, 10), (20, 20, 30, 30), 0.0),
+        ((0, 0, 4, 4), (4, 4, 8, 8), 1 / 49),  # they share one pixel
+        ((1, 1, 3, 3), (0, 0, 4, 4), 9 / 25),
+        ((2, 2, 2, 2), (2, 2, 2, 2), 1.0),  # one pixel
     ],
 )
-def test_overlaps_by_hand(a, b, inclusive, plain):
-    assert box_iou(boxes(a), boxes(b)) == pytest.approx(inclusive)
-    assert box_iou(boxes(b), boxes(a), inclusive=False) == pytest.approx(plain)
+def test_overlaps_by_hand(a, b, overlap):
+    assert box_iou(boxes(a), boxes(b)) == pytest.approx(overlap)
 
 
 def test_overlaps_and_accuracies_of_the_released_code(shared):
     cases = json.loads((shared / "fixtures/mcan_vg.json").read_text())
     predicted, truth = (np.array([case[key] for case in cases["metric_cases"]]) for key in ("pred_xyxy", "gt_xyxy"))
-    inclusive, plain = ([case[key] for case in cases["metric_cases"]] for key in ("iou_plus1", "iou_plain"))
-    assert len(inclusive) == 42
-    assert box_iou(predicted, truth) == pytest.approx(np.array(inclusive), abs=1e-12)
-    assert box_iou(predicted, truth, inclusive=False) == pytest.approx(np.array(plain), abs=1e-12)
+    overlaps = [case["iou_plus1"] for case in cases["metric_cases"]]
+    assert len(overlaps) == 42
+    assert box_iou(predicted, truth) == pytest.approx(np.array(overlaps), abs=1e-12)
     assert grounding_accuracy(predicted, truth) == pytest.approx(cases["metric_cases_accuracy_plus1_ge"])
-    assert grounding_accuracy(predicted, truth, inclusive=False) == pytest.approx(
-        cases["metric_cases_accuracy_plain_gt"]
-    )
 
 
 def test_targets_and_boxes_of_the_released_code(shared):

@@ -1,7 +1,7 @@
 """Boxes in pixels: IoU, and the accuracy of visual grounding.
 
-A box is x1 y1 x2 y2. Fast R-CNN and its descendants (MCAN's grounding code among them) count both edges of a box as
-part of it, so its width is x2 - x1 + 1; otherwise the width is x2 - x1.
+A box is x1 y1 x2 y2. As in Fast R-CNN and its descendants (MCAN's grounding code among them) both edges of a box are
+part of it, so its width is x2 - x1 + 1. The papers name no convention, which decides a few boxes on the border.
 """
 
 import numpy as np
@@ -12,16 +12,15 @@ HIT = 0.5
 """The IoU from which a box counts as correct."""
 
 
-def box_iou(a: np.ndarray, b: np.ndarray, *, inclusive: bool = True) -> np.ndarray:
+def box_iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return the intersection over union of boxes.
 
     a, b: boxes `(..., 4)` whose leading axes broadcast, as in `box_iou(boxes, truth[:, None])` of `(B, N, 4)` and
-    `(B, 1, 4)`. inclusive: whether both edges belong to a box.
+    `(B, 1, 4)`.
     """
-    edge = float(inclusive)
     low, high = np.maximum(a[..., :2], b[..., :2]), np.minimum(a[..., 2:], b[..., 2:])
-    intersection = (high - low + edge).clip(0).prod(-1)
-    areas = (a[..., 2:] - a[..., :2] + edge).prod(-1) + (b[..., 2:] - b[..., :2] + edge).prod(-1)
+    intersection = (high - low + 1.0).clip(0).prod(-1)
+    areas = (a[..., 2:] - a[..., :2] + 1.0).prod(-1) + (b[..., 2:] - b[..., :2] + 1.0).prod(-1)
     union = areas - intersection
     return np.divide(intersection, union, out=np.zeros_like(intersection), where=union > 0)
 
@@ -36,15 +35,15 @@ def score_targets(iou: np.ndarray) -> np.ndarray:
     return np.divide(positive, total, out=np.zeros_like(positive), where=total > 0)
 
 
-def grounding_accuracy(predicted: np.ndarray, truth: np.ndarray, *, inclusive: bool = True) -> float:
-    """Return the percentage of boxes `(E, 4)` whose IoU with the ground truth `(E, 4)` is at least 0.5.
+def grounding_accuracy(predicted: np.ndarray, truth: np.ndarray) -> float:
+    """Return the percentage of boxes `(E, 4)` whose IoU with the ground truth `(E, 4)` is at least 0.5, as in MCAN's
+    code; the papers say "more than" 0.5.
 
-    inclusive: whether both edges belong to a box, as in MCAN's code; the papers say "more than" 0.5 and name no
-    convention, which decides a few boxes on the border. Raise DataError where the shapes differ or are empty.
+    Raise DataError where the shapes differ or are empty.
     """
     if predicted.shape != truth.shape or len(predicted) == 0:
         raise DataError(
             f"predicted boxes {predicted.shape} and true boxes {truth.shape} must have the same shape (expressions, 4) "
             "with at least one expression"
         )
-    return 100.0 * float((box_iou(predicted, truth, inclusive=inclusive) >= HIT).mean())
+    return 100.0 * float((box_iou(predicted, truth) >= HIT).mean())
