@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -99,16 +100,13 @@ def _check(caption: str, scene: VideoScene) -> tuple[bool, bool]:
 
 def video_features(scene: VideoScene) -> np.ndarray:
     """Return the frames' features `(FRAMES, VIDEO_FEATURE_DIM)` float32, found in the pixels of each drawn frame."""
-    return np.stack(list(_frames(scene)))
-
-
-def _frames(scene: VideoScene) -> Iterator[np.ndarray]:
-    drawn = Scene(scene.id, "near", scene.things[:1], (0, 0), scene.ground)
+    frames = []
     for thing in scene.things:
-        features, boxes = find_things(draw_scene(replace(drawn, things=(thing,))))
+        features, boxes = find_things(draw_scene(Scene(scene.id, "near", (thing,), (0, 0), scene.ground)))
         x1, y1, x2, y2 = boxes[0]
         where = np.array([(x1 + x2) / 2, (y1 + y2) / 2, x2 - x1], dtype=np.float32)
-        yield np.concatenate([features[0], 2 * where - 1])
+        frames.append(np.concatenate([features[0], 2 * where - 1]))
+    return np.stack(frames)
 
 
 class MovingScenesData(SplitSizes):
@@ -128,19 +126,13 @@ class MovingScenesData(SplitSizes):
 
     def split(self, name: str) -> CaptionDataset:
         """Return the moving scenes train, val or test; `score` checks captions against the scenes."""
-        scenes = {
-            scene.id: scene
-            for scene in (make_video_scene(name, i, self.seed) for i in range(self.size(name, "moving scenes")))
-        }
-        from legenda.regions import Regions
-
-        features = np.stack([video_features(scene) for scene in scenes.values()])
+        made = (make_video_scene(name, index, self.seed) for index in range(self.size(name, "moving scenes")))
+        scenes = {scene.id: scene for scene in made}
+        features = np.stack(list(map(video_features, scenes.values())))
 
         def read(positions: np.ndarray) -> Regions:
             return Regions.from_numpy(features[positions])
 
-        def score(captions: Mapping[str, str]) -> dict[str, float | None]:
-            return video_scores(captions, scenes)
-
-        references = tuple(video_references(scene) for scene in scenes.values())
+        references = tuple(map(video_references, scenes.values()))
+        score = partial(video_scores, scenes=scenes)
         return CaptionDataset(tuple(scenes), references, read, "moving scenes", "moving scenes", score)
