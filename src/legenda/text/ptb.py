@@ -15,9 +15,6 @@ from importlib.resources import files
 
 _TABLES = tomllib.loads(files("legenda.text").joinpath("ptb_tables.toml").read_text(encoding="utf-8"))
 _WORDS: dict[str, str] = _TABLES["words"]
-_TITLES = _WORDS["titles"]
-_ENDING_ABBREVIATIONS = _WORDS["ending"]
-_STATES = _WORDS["states"]
 _CONTRACTIONS: dict[str, str] = _TABLES["contractions"]
 _BRACKETS: dict[str, str] = _TABLES["brackets"]
 _REWRITTEN = _BRACKETS | _TABLES["rewritten"]
@@ -44,13 +41,9 @@ def _expand(pattern: str) -> str:
 _CHARACTER, _DIGIT = _expand("{character}"), _expand("{digit}")
 
 
-def _drop(_: str) -> str:
-    """Return no token."""
-    return ""
-
-
-def _keep(token: str) -> str:
-    return token.lower().replace("\u00ad", "")
+def _unbroken(token: str) -> str:
+    """Return one token whose spaces become U+00A0."""
+    return re.sub("[ \t]", "\u00a0", token.lower())
 
 
 def _split_contraction(token: str) -> str:
@@ -59,53 +52,24 @@ def _split_contraction(token: str) -> str:
     return _CONTRACTIONS.get(token, token).replace("\u00ad", "")
 
 
-def _rewrite(token: str) -> str:
-    return _REWRITTEN[token.lower()]
-
-
-def _straight(token: str) -> str:
-    return token.lower().replace("&apos;", "'").translate(_PLAIN_QUOTES)
-
-
-def _ampersand(token: str) -> str:
-    return token.lower().replace("&amp;", "&")
-
-
-def _stop(token: str) -> str:
-    return f"{token.lower()}."
-
-
-def _unbroken(token: str) -> str:
-    """Return one token whose spaces become U+00A0."""
-    return re.sub("[ \t]", "\u00a0", token.lower())
-
-
-def _bracketed(token: str) -> str:
-    return re.sub(r"[()]", lambda bracket: _BRACKETS[bracket[0]], _unbroken(token))
-
-
 def _quotes(token: str) -> str:
     plain = token.translate(_PLAIN_QUOTES)
     return "" if plain in ("'", "''", "`", "``") else plain
 
 
-def _run(token: str) -> str:
-    return token if len(token) > 1 else ""
-
-
 _CONVERSIONS: dict[str, Callable[[str], str]] = {
     "lower": str.lower,
-    "drop": _drop,
-    "keep": _keep,
+    "drop": lambda _: "",
+    "keep": lambda token: token.lower().replace("\u00ad", ""),
     "split_contraction": _split_contraction,
-    "rewrite": _rewrite,
-    "straight": _straight,
-    "ampersand": _ampersand,
-    "stop": _stop,
+    "rewrite": lambda token: _REWRITTEN[token.lower()],
+    "straight": lambda token: token.lower().replace("&apos;", "'").translate(_PLAIN_QUOTES),
+    "ampersand": lambda token: token.lower().replace("&amp;", "&"),
+    "stop": lambda token: f"{token.lower()}.",
     "unbroken": _unbroken,
-    "bracketed": _bracketed,
+    "bracketed": lambda token: re.sub(r"[()]", lambda bracket: _BRACKETS[bracket[0]], _unbroken(token)),
     "quotes": _quotes,
-    "run": _run,
+    "run": lambda token: token if len(token) > 1 else "",
 }
 
 _RULES = [
@@ -121,7 +85,7 @@ _DELIMITED = re.compile(
 ).match
 _GAP = re.compile(r"[ \t]\s*").match
 _MAY_KEEP_FULL_STOP = frozenset(
-    f"{_ENDING_ABBREVIATIONS} {_STATES} {_TITLES} mfg mtg pte ptes pty ptys ppte pptes ppty pptys".split()
+    f"{_WORDS['ending']} {_WORDS['states']} {_WORDS['titles']} mfg mtg pte ptes pty ptys ppte pptes ppty pptys".split()
 ) | frozenset("abcdefghijklmnopqrstuvwxyz")
 
 
@@ -202,7 +166,7 @@ def _match_longest(line: str, position: int, ahead: dict[tuple[str, ...], _Ahead
     """Return the token at a position of the line, "" for spaces and dropped characters, and where it ends."""
     if gap := _GAP(line, position):
         return "", gap.end()
-    token, end, longest, convert = "", position, position, _drop
+    token, end, longest, convert = "", position, position, _CONVERSIONS["drop"]
     for match, convert_match, needed in _rules(_kind(line[position])):
         if needed:
             if needed not in ahead:
