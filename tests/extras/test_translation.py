@@ -196,4 +196,3 @@ def test_the_example_of_the_documentation_runs(run, tmp_path, monkeypatch, capsy
     exec(compile(example, "translation.md", "exec"), {})
     _, scores = capsys.readouterr().out.splitlines()
     assert all(f"'{name}'" in scores for name in ("BLEU", "chrF", "exact"))
-    assert len(json.loads((tmp_path / "news.json").read_text(encoding="utf-8"))["translations"]) == 2

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -20,8 +21,8 @@ from legenda.config import Config, NonNegativeInt, PositiveInt
 from legenda.data.registry import SplitSizes, choose_split
 from legenda.decoding import beam_search
 from legenda.errors import DataError
-from legenda.io import read_bytes, write_json
-from legenda.metrics.translation import TRANSLATION_METRICS, TranslationScores, score_sentences, score_translations
+from legenda.io import read_bytes
+from legenda.metrics.translation import TRANSLATION_METRICS, score_sentences, score_translations
 from legenda.models.base import eval_mode
 from legenda.models.translator import Translator
 from legenda.run_folder import SUBWORDS, VOCABULARY
@@ -56,6 +57,11 @@ class ParallelDataset:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def lines(self) -> list[str]:
+        """Return the sentences of both languages, from which subwords and vocabularies are learned."""
+        return [*self.sentences, *chain.from_iterable(self.references)]
 
     @property
     def printed(self) -> dict[str, tuple[str, ...]]:
@@ -108,21 +114,17 @@ class ParallelData(Config):
     longer."""
 
     def open(self, progress: Callable[[str], None]) -> ParallelDataModule:
-        """Read the training and validation text, and learns the subwords."""
+        """Read the text, without pairs that are too long to train on, and learn the subwords."""
         progress(f"reading {self.folder}")
         train, validation = self.split("train"), self.split("val")
-        lines = [*train.sentences, *(line for lines in train.references for line in lines)]
+        lines = train.lines
         if self.pieces and self.merges is None:
             progress(f"learning {self.pieces} subwords from {len(lines)} lines")
-            learned = SentencePieceTokenizer.train(lines, self.pieces)
-            return self._opened(train, validation, learned, learned.vocabulary())
-        subwords = BPETokenizer() if self.merges is None else BPETokenizer.read(self.merges)
-        return self._opened(train, validation, subwords, build_subword_vocabulary(subwords, lines))
-
-    def _opened(
-        self, train: ParallelDataset, validation: ParallelDataset, subwords: SubwordTokenizer, vocabulary: Vocabulary
-    ) -> ParallelDataModule:
-        """Return the data without the pairs that are too long to train on."""
+            subwords = SentencePieceTokenizer.train(lines, self.pieces)
+            vocabulary = subwords.vocabulary()
+        else:
+            subwords = BPETokenizer() if self.merges is None else BPETokenizer.read(self.merges)
+            vocabulary = build_subword_vocabulary(subwords, lines)
         pairs = zip(train.sentences, train.references, strict=True)
         fitting = [
             position
@@ -213,8 +215,7 @@ class NumberWordsData(SplitSizes):
         progress(f"spelling {self.train} numbers for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
         words = BPETokenizer()
-        lines = [*train.sentences, *(line for lines in train.references for line in lines)]
-        return ParallelDataModule(train, validation, words, build_subword_vocabulary(words, lines), max_length=16)
+        return ParallelDataModule(train, validation, words, build_subword_vocabulary(words, train.lines), max_length=16)
 
     def split(self, name: str) -> ParallelDataset:
         """Return the numbers of a split, which are their ids; no two splits of a seed share one."""
@@ -231,7 +232,7 @@ class NumberWordsData(SplitSizes):
 
 def tavil(number: int) -> str:
     """Return a number of 0 to LARGEST in Tavil."""
-    thousands, rest = divmod(_checked(number), 1000)
+    thousands, rest = divmod(number, 1000)
     words = [*_spell(thousands), _THOUSAND] if thousands else []
     return " ".join([*words, *_spell(rest)]) or _NOTHING
 
@@ -239,9 +240,8 @@ def tavil(number: int) -> str:
 def orrish(number: int) -> str:
     """Return a number of 0 to LARGEST in Orrish."""
     words: list[str] = []
-    left = _checked(number)
     for rank in _RANKS:
-        left, part = divmod(left, 100)
+        number, part = divmod(number, 100)
         tens, ones = divmod(part, 10)
         if part:
             words += [rank, _ONES[ones], _TENS[tens]]
@@ -253,12 +253,6 @@ def _spell(part: int) -> list[str]:
     digits = part // 100, part // 10 % 10, part % 10
     pairs = ((_DIGITS[digit], unit) for digit, unit in zip(digits, _UNITS, strict=True) if digit)
     return [word for pair in pairs for word in pair if word]
-
-
-def _checked(number: int) -> int:
-    if not 0 <= number <= LARGEST:
-        raise DataError(f"number words go from 0 to {LARGEST}, not to {number}")
-    return number
 
 
 @functools.lru_cache(maxsize=2)
@@ -308,21 +302,6 @@ def translate(model: Translator, sentences: Sequence[str], *, beam_size: int = 4
     return translations
 
 
-def evaluate_translator(
-    model: Translator, split: ParallelDataset, path: str | Path, *, beam_size: int = 4, resamples: int = 1000
-) -> TranslationScores:
-    """Translate a split; write scores, margins, sacrebleu's signatures and all translations as JSON."""
-    translations = dict(zip(split.ids, translate(model, split.sentences, beam_size=beam_size), strict=True))
-    scores = score_translations(translations, split.printed, resamples=resamples)
-    settings = {
-        "source": split.source,
-        "beam_size": beam_size,
-        "length_penalty": model.generation_config.length_penalty,
-    }
-    write_json(path, {**settings, **asdict(scores), "translations": translations})
-    return scores
-
-
 _LENGTH_BUCKETS, _MIN_BUCKET_SIZE = 4, 16
 """Buckets of similar length that a batch is split into, and the least number of pairs in each."""
 
@@ -335,10 +314,8 @@ class TranslationObjective(Objective):
     @cached_property
     def pairs(self) -> tuple[EncodedLines, EncodedLines]:
         """Source and target sentences as token ids."""
-        firsts = (texts[0] for texts in self.split.references)
-        return EncodedLines.of(map(self.model.encode_text, self.split.sentences)), EncodedLines.of(
-            map(self.model.encode_text, firsts)
-        )
+        encode, firsts = self.model.encode_text, (texts[0] for texts in self.split.references)
+        return EncodedLines.of(map(encode, self.split.sentences)), EncodedLines.of(map(encode, firsts))
 
     def read(self, indices: np.ndarray) -> Batch:
         """Return sources `(B, N)` and targets `(B, T)` with end tokens, padded with -1."""
@@ -368,9 +345,8 @@ class TranslationObjective(Objective):
         for bucket, (N, T) in zip(buckets, longest, strict=True):
             logits = self.model(source[bucket, :N], inputs[bucket, :T].unsqueeze(1))
             tokens = target[bucket, :T].unsqueeze(1)
-            total = total + cross_entropy(
-                logits, tokens, config.label_smoothing, config.label_smoothing_target, reduction="sum"
-            )
+            smoothing = config.label_smoothing, config.label_smoothing_target
+            total = total + cross_entropy(logits, tokens, *smoothing, reduction="sum")
         return total
 
 
@@ -428,12 +404,10 @@ class Translation(ReportedTask):
         """Return the corpus scores; the score of one translation is its chrF."""
         references = split.printed
         corpus = score_translations(predictions, references, resamples=1000)
-        scores = {
-            name: MetricWithCI(
-                corpus.corpus[name], (corpus.corpus[name] - margin, corpus.corpus[name] + margin), len(split), False
-            )
-            for name, margin in corpus.margins.items()
-        }
+        scores = {}
+        for name, margin in corpus.margins.items():
+            value = corpus.corpus[name]
+            scores[name] = MetricWithCI(value, (value - margin, value + margin), len(split), False)
         exact = {name: float(text in references[name]) for name, text in predictions.items()}
         notes = [f"sacrebleu's signature of {name}: {signature}." for name, signature in corpus.signatures.items()]
         return EvaluationResult(
