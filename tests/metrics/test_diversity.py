@@ -38,11 +38,11 @@ def test_the_kernel_is_cider():
 @given(CAPTIONS, st.randoms(use_true_random=False))
 def test_diversity_lies_in_its_range_and_does_not_know_the_order(captions, random):
     df = {number: [word] for number, word in enumerate("abcdef")}
-    found = measure_diversity({1: captions}, df=df, tokenized=True)
+    found = measure_diversity({1: captions}, df=df)
     assert 0 <= found.self_cider <= 1 + 1e-9
     assert all(0 <= share <= 1 for share in found.distinct)
     shuffled = random.sample(captions, len(captions))
-    again = measure_diversity({1: shuffled}, df=df, tokenized=True)
+    again = measure_diversity({1: shuffled}, df=df)
     assert again.self_cider == pytest.approx(found.self_cider, abs=1e-6)
     assert again.distinct == pytest.approx(found.distinct)
     assert again.mbleu == pytest.approx(found.mbleu)

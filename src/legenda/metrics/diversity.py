@@ -44,17 +44,15 @@ class Diversity:
     df: str
 
 
-def measure_diversity(
-    samples: Samples, *, df: DocumentFrequencies | References | None = None, tokenized: bool = False
-) -> Diversity:
-    """Return the diversity of two or more captions of each image, as raw text or, with `tokenized`, as tokens.
+def measure_diversity(samples: Samples, *, df: DocumentFrequencies | References | None = None) -> Diversity:
+    """Return the diversity of two or more captions of each image, as raw text.
 
     df: the source of self-CIDEr's document frequencies, as in `evaluate`; the authors use the references of the data
         set, and None uses the samples.
     Raise DataError for an image with fewer than two captions and for captions that are not text.
     """
-    groups = [as_tokens(captions, tokenized=tokenized) for captions in _checked(samples).values()]
-    frequencies, source = resolve_document_frequencies(df, groups, tokenized=tokenized)
+    groups = [as_tokens(captions) for captions in _checked(samples).values()]
+    frequencies, source = resolve_document_frequencies(df, groups)
     distinct = [_distinct(group) for group in groups]
     self_ciders = [_self_cider(group, frequencies) for group in groups]
     per_image = {
@@ -66,15 +64,15 @@ def measure_diversity(
     return Diversity(means, _mbleu(groups), fmean(self_ciders), per_image, frequencies.documents, source)
 
 
-def vocabulary_size(captions: Iterable[str], *, tokenized: bool = False) -> int:
+def vocabulary_size(captions: Iterable[str]) -> int:
     """Return the number of distinct words of captions."""
-    return len({word for words in as_tokens(captions, tokenized=tokenized) for word in words})
+    return len({word for words in as_tokens(captions) for word in words})
 
 
-def novel_fraction(captions: Iterable[str], training: Iterable[str], *, tokenized: bool = False) -> float:
+def novel_fraction(captions: Iterable[str], training: Iterable[str]) -> float:
     """Return the fraction of captions, in 0..1, whose token sequences do not occur in the training set."""
-    known = {tuple(words) for words in as_tokens(training, tokenized=tokenized)}
-    generated = [tuple(words) for words in as_tokens(captions, tokenized=tokenized)]
+    known = {tuple(words) for words in as_tokens(training)}
+    generated = [tuple(words) for words in as_tokens(captions)]
     if not generated:
         raise DataError("there are no captions to compare with the training set; give at least one")
     return sum(words not in known for words in generated) / len(generated)
@@ -98,7 +96,6 @@ def score_oracle(
     *,
     metrics: str | Sequence[str] = "CIDEr-D",
     df: DocumentFrequencies | References | None = None,
-    tokenized: bool = False,
 ) -> dict[str, Oracle]:
     """Score each of an image's captions separately with metrics of `evaluate`, and find the best one by each metric.
 
@@ -109,16 +106,8 @@ def score_oracle(
     numbers = {len(captions) for captions in _checked(samples, least=1).values()}
     if len(numbers) != 1:
         raise DataError(f"the images have from {min(numbers)} to {max(numbers)} captions; give each the same number")
-    rounds = [
-        evaluate(
-            {image: captions[index] for image, captions in samples.items()},
-            references,
-            metrics=metrics,
-            df=df,
-            tokenized=tokenized,
-        )
-        for index in range(numbers.pop())
-    ]
+    columns = ({image: captions[index] for image, captions in samples.items()} for index in range(numbers.pop()))
+    rounds = [evaluate(column, references, metrics=metrics, df=df) for column in columns]
     oracles: dict[str, Oracle] = {}
     for name in rounds[0].corpus:
         if any(scores.corpus[name] is None for scores in rounds):

@@ -119,11 +119,9 @@ def evaluate(
     if "ROUGE-L" in columns:
         # The reference program splits at single spaces for ROUGE-L, so that an empty caption is one empty token, and at
         # any white space for the others, so that the U+00A0 of "3 1/2" makes two.
+        images = zip(candidates, groups, strict=True)
         values["ROUGE-L"] = _mean(
-            [
-                rouge_l(candidate.split(" "), [caption.split(" ") for caption in group])
-                for candidate, group in zip(candidates, groups, strict=True)
-            ]
+            [rouge_l(one.split(" "), [text.split(" ") for text in group]) for one, group in images]
         )
     if not {"CIDEr-D", "CIDEr"}.isdisjoint(columns):
         frequencies, source = resolve_document_frequencies(df, word_groups, tokenized=tokenized)
@@ -192,7 +190,7 @@ def _mean(per_image: Sequence[float]) -> _Values:
 
 
 def resolve_document_frequencies(
-    df: DocumentFrequencies | References | None, groups: Sequence[Sequence[Sequence[str]]], *, tokenized: bool
+    df: DocumentFrequencies | References | None, groups: Sequence[Sequence[Sequence[str]]], *, tokenized: bool = False
 ) -> tuple[DocumentFrequencies, str]:
     """Return document frequencies and their source; with None they are counted in `groups` of tokens."""
     if df is None:
@@ -204,7 +202,7 @@ def resolve_document_frequencies(
     return DocumentFrequencies.from_references(documents), "references passed as df"
 
 
-def as_tokens(captions: Iterable[str], *, tokenized: bool) -> list[list[str]]:
+def as_tokens(captions: Iterable[str], *, tokenized: bool = False) -> list[list[str]]:
     """Return the tokens of captions, given as raw text or as tokens joined by spaces."""
     return [caption.split() if tokenized else _tokenize(caption).split() for caption in captions]
 
