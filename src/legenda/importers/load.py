@@ -181,13 +181,11 @@ def load_vocab(kind: str, path: Path) -> Vocabulary:
             raise DataError(f"{path} is not a vocabulary file of {kind}; give a .txt, .json or .pkl file")
 
 
-def check_size(model: Model, vocab_size: int, source: str) -> None:
-    """Raise DataError where a vocabulary's size differs from that of a model whose weights come from `source`."""
-    expected = model.config.vocab_size
-    if vocab_size != expected:
+def _check_size(what: str, size: int, expected: int, source: str) -> None:
+    """Raise DataError where the size of a vocabulary differs from that of the weights from `source`."""
+    if size != expected:
         raise DataError(
-            f"the vocabulary has {vocab_size} tokens including special ones, but {source} has {expected}; give "
-            "the file that the model was trained with"
+            f"{what} has {size} entries, but {source} has {expected}; give the file that the model was trained with"
         )
 
 
@@ -230,24 +228,15 @@ def set_vocabulary(
     if vocabulary is None or isinstance(vocabulary, Vocabulary):
         raise DataError("MCAN reads questions; give vocabulary as the vocabulary.txt of a run that learns questions")
     words = QuestionVocabulary.load(vocabulary) if isinstance(vocabulary, str | Path) else vocabulary
-    check_size(model, len(words), source)
+    _check_size("the vocabulary, special tokens included,", len(words), model.config.vocab_size, source)
     if isinstance(model, Mcan):
-        model.answers = _read_answers(model, answers, source)
+        if answers is None:
+            raise DataError("MCAN chooses from answers; give answers along with the vocabulary")
+        model.answers = read_answers(answers) if isinstance(answers, str | Path) else answers
+        _check_size("the list of answers", len(model.answers), model.config.answers, source)
     elif answers is not None:
         raise DataError(f"{model.name} finds boxes and chooses from no answers; leave answers out")
     model.vocabulary = words
-
-
-def _read_answers(model: Mcan, answers: str | Path | AnswerVocabulary | None, source: str) -> AnswerVocabulary:
-    if answers is None:
-        raise DataError("MCAN chooses from answers; give answers along with the vocabulary")
-    found = read_answers(Path(answers)) if isinstance(answers, str | Path) else answers
-    if len(found) != model.config.answers:
-        raise DataError(
-            f"the list has {len(found)} answers but there are {model.config.answers} in {source}; give those that the "
-            "model was trained with"
-        )
-    return found
 
 
 IMPORTERS: Registry[Callable[..., Model]] = Registry(
@@ -309,7 +298,7 @@ def load(
         raise ConfigError(f"{kind} generates captions; give a vocabulary of captions, not one of questions")
     if vocabulary is not None:
         tokens = vocabulary if isinstance(vocabulary, Vocabulary) else load_vocab(kind, Path(vocabulary))
-        check_size(model, len(tokens), source)
+        _check_size("the vocabulary, special tokens included,", len(tokens), model.config.vocab_size, source)
         model.vocabulary = tokens
         model.generation_config = model.generation_config.replace(
             bos_token_id=tokens.bos_token_id, eos_token_id=tokens.eos_token_id
