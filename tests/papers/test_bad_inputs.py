@@ -58,4 +58,4 @@ def test_word_vectors_of_another_width(refused, recipe):
     Path("glove.txt").write_text("the 1 2 3\nwhat 4 5 6\n")
     sentence = refused(f"train {recipe} --out new data.vectors=glove.txt")
     assert "the word vectors have 3 dimensions but mcan" in sentence
-    assert "takes 300; give others with data.vectors=true, or set model.word_dim=3" in sentence
+    assert "takes 300; give others with data.vectors=FILE, or set model.word_dim=3" in sentence

@@ -22,7 +22,8 @@ from legenda.io import verified
 from legenda.models.mcan import CoAttentionModel
 from legenda.regions import Regions
 from legenda.run_folder import VOCABULARY
-from legenda.tasks.base import Objective, Task
+from legenda.tasks.base import Objective
+from legenda.tasks.reporting import ReportedTask
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary, encode_tokens
 
 _BATCH_SIZE = 100
@@ -179,33 +180,38 @@ def _vector_lines(path: Path) -> Iterator[tuple[int, str, list[str]]]:
             yield number, " ".join(parts[:cut]), parts[cut:]
 
 
-def create_co_attention_model(
-    task: Task, model: str, options: Mapping[str, Any], init_from: Path | None, **sizes: int
-) -> CoAttentionModel:
-    """Return a new model with the sizes and the vocabulary of the task's data, or with the vocabulary of `init_from`.
+class CoAttentionTask(ReportedTask):
+    """A task on questions or expressions about images."""
 
-    Its word embeddings start from the data's word vectors, if given.
-    """
-    data = task.data
-    vocabulary = data.vocabulary if init_from is None else QuestionVocabulary.load(init_from / VOCABULARY)
-    sizes |= {"vocab_size": len(vocabulary), "feature_dim": data.feature_dim, "max_text_length": data.max_text_length}
-    created: CoAttentionModel = task.build_model(model, {**options, **sizes})
-    created.vocabulary = vocabulary
-    if init_from is None and data.vectors is not None:
-        init_word_embeddings(created, data.vectors)
-    return created
+    data: CoAttentionDataModule
 
+    @torch.no_grad()
+    def create_with_words(
+        self, model: str, options: Mapping[str, Any], init_from: Path | None, **sizes: int
+    ) -> CoAttentionModel:
+        """Return a new model with the sizes and the vocabulary of the data, or with the vocabulary of `init_from`.
 
-@torch.no_grad()
-def init_word_embeddings(model: CoAttentionModel, vectors: np.ndarray) -> None:
-    """Initialize the word embeddings of a model with vectors `(V, E)`; raise ConfigError where E differs."""
-    embedding = model.backbone.embedding.weight
-    if vectors.shape != embedding.shape:
-        raise ConfigError(
-            f"the word vectors have {vectors.shape[1]} dimensions but {model.name} takes {embedding.shape[1]}; give "
-            f"others with data.vectors=true, or set model.word_dim={vectors.shape[1]}"
-        )
-    embedding.copy_(torch.from_numpy(vectors))
+        Its word embeddings start from the data's word vectors, if given; raise ConfigError where their width differs.
+        """
+        data = self.data
+        vocabulary = data.vocabulary if init_from is None else QuestionVocabulary.load(init_from / VOCABULARY)
+        sizes |= {"vocab_size": len(vocabulary), "feature_dim": data.feature_dim}
+        created = self.build_model(model, {**options, **sizes, "max_text_length": data.max_text_length})
+        created.vocabulary = vocabulary
+        if init_from is None and data.vectors is not None:
+            embedding, width = created.backbone.embedding.weight, data.vectors.shape[1]
+            if width != embedding.shape[1]:
+                raise ConfigError(
+                    f"the word vectors have {width} dimensions but {created.name} takes {embedding.shape[1]}; give "
+                    f"others with data.vectors=FILE, or set model.word_dim={width}"
+                )
+            embedding.copy_(torch.from_numpy(data.vectors))
+        return created
+
+    @staticmethod
+    def score(predictions: Mapping[str, Any], split: Any) -> dict[str, float | None]:
+        """Return percentages over the predicted examples."""
+        return split.select(predictions.keys()).score(predictions)
 
 
 def iter_batches(

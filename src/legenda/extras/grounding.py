@@ -29,8 +29,8 @@ from legenda.extras.co_attention import (
     CoAttentionDataModule,
     CoAttentionDataset,
     CoAttentionObjective,
+    CoAttentionTask,
     StoredData,
-    create_co_attention_model,
     iter_batches,
     words_of,
 )
@@ -38,7 +38,7 @@ from legenda.io import get_field, read_json, read_pickle
 from legenda.metrics.boxes import HIT, box_iou, grounding_accuracy, score_targets
 from legenda.models.mcan import Grounder, encode_deltas, in_pixels
 from legenda.tasks.base import Batch, Loss, PreparedBatch, batch_to_regions, regions_to_batch
-from legenda.tasks.reporting import EvaluationResult, Example, Prediction, ReportedTask, mean_with_ci, means_by_group
+from legenda.tasks.reporting import EvaluationResult, Example, Prediction, mean_with_ci, means_by_group
 from legenda.text.tokenizers import tokenize_question
 
 ExpressionKind = Literal["near", "size", "plain"]
@@ -64,15 +64,11 @@ def refer(scene: Scene) -> tuple[SceneExpression, ...]:
     one, other = scene.first, scene.second
     match scene.family:
         case "near":
-            about = [
-                SceneExpression(f"the thing next to the {a.color} {a.shape}", b, "near")
-                for a, b in ((one, other), (other, one))
-            ]
+            pairs = (one, other), (other, one)
+            about = [SceneExpression(f"the thing next to the {a.color} {a.shape}", b, "near") for a, b in pairs]
         case "size":
-            about = [
-                SceneExpression(f"the {word} {one.shape}", thing, "size")
-                for word, thing in (("larger", one), ("smaller", other))
-            ]
+            sizes = ("larger", one), ("smaller", other)
+            about = [SceneExpression(f"the {word} {one.shape}", thing, "size") for word, thing in sizes]
         case "bind":
             about = []
         case _:
@@ -421,7 +417,7 @@ class BoxObjective(CoAttentionObjective):
         return divergence, distances.masked_fill(~positive, 0.0).sum()
 
 
-class Grounding(ReportedTask):
+class Grounding(CoAttentionTask):
     """Referring expressions, each of which refers to one box of an image."""
 
     name = "grounding"
@@ -432,11 +428,10 @@ class Grounding(ReportedTask):
     }
     score_name = "IoU"
     objective_class = BoxObjective
-    data: CoAttentionDataModule
 
     def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Grounder:
         """Return MCAN for grounding; its word embeddings start from the data's word vectors, if given."""
-        grounder = create_co_attention_model(self, model, options, init_from)
+        grounder = self.create_with_words(model, options, init_from)
         assert isinstance(grounder, Grounder)
         return grounder
 
@@ -458,11 +453,6 @@ class Grounding(ReportedTask):
             located = model.locate(regions, [expression.tokens for expression in expressions], sizes)
             boxes |= zip((expression.id for expression in expressions), located.tolist(), strict=True)
         return boxes
-
-    @staticmethod
-    def score(predictions: Mapping[str, Any], split: ExpressionDataset) -> dict[str, float | None]:
-        """Return percentages of hits over the predicted expressions."""
-        return split.select(predictions.keys()).score(predictions)
 
     @staticmethod
     def describe_example(split: ExpressionDataset, index: int) -> Example:

@@ -29,8 +29,8 @@ from legenda.extras.co_attention import (
     CoAttentionDataModule,
     CoAttentionDataset,
     CoAttentionObjective,
+    CoAttentionTask,
     StoredData,
-    create_co_attention_model,
     iter_batches,
     words_of,
 )
@@ -39,7 +39,7 @@ from legenda.metrics.vqa import Annotation, evaluate_vqa, normalize_answer, read
 from legenda.models.mcan import Mcan
 from legenda.run_folder import ANSWERS
 from legenda.tasks.base import Batch, Loss, PreparedBatch, batch_to_regions, check_boxes, regions_to_batch
-from legenda.tasks.reporting import EvaluationResult, Example, Prediction, ReportedTask, mean_with_ci, means_by_group
+from legenda.tasks.reporting import EvaluationResult, Example, Prediction, mean_with_ci, means_by_group
 from legenda.text.tokenizers import tokenize_question
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary, read_answers
 
@@ -131,13 +131,8 @@ def read_daquar(path: str | Path) -> list[Question]:
 
 def write_vqa_results(path: str | Path, predictions: Mapping[str, str]) -> None:
     """Write answers as EvalAI takes them: a list of objects with `answer` and `question_id`, a number if it is one."""
-    write_json(
-        path,
-        [
-            {"question_id": int(name) if name.isdecimal() else name, "answer": answer}
-            for name, answer in predictions.items()
-        ],
-    )
+    ids = {name: int(name) if name.isdecimal() else name for name in predictions}
+    write_json(path, [{"question_id": ids[name], "answer": answer} for name, answer in predictions.items()])
 
 
 @dataclass(frozen=True, eq=False)
@@ -337,12 +332,8 @@ class AnswerObjective(CoAttentionObjective):
         targets = np.zeros((len(indices), len(self.model.answers)), np.float32)
         for row, index in zip(targets, indices, strict=True):
             row[list(self.targets[index])] = list(self.targets[index].values())
-        question = self.tokens[torch.from_numpy(indices)]
-        return {
-            **regions_to_batch(self.split.read(indices)),
-            "question": question,
-            "targets": torch.from_numpy(targets),
-        }
+        question, regions = self.tokens[torch.from_numpy(indices)], regions_to_batch(self.split.read(indices))
+        return {**regions, "question": question, "targets": torch.from_numpy(targets)}
 
     @torch.no_grad()
     def prepare(self, indices: np.ndarray, batch: Batch, epoch: int) -> PreparedBatch:  # noqa: ARG002
@@ -356,7 +347,7 @@ class AnswerObjective(CoAttentionObjective):
         return F.binary_cross_entropy_with_logits(logits, batch["targets"], reduction="sum")
 
 
-class Vqa(ReportedTask):
+class Vqa(CoAttentionTask):
     """Questions about images, each answered by one of the frequent answers of the training split."""
 
     name = "vqa"
@@ -369,13 +360,12 @@ class Vqa(ReportedTask):
     }
     score_name = "probability"
     objective_class = AnswerObjective
-    data: CoAttentionDataModule
 
     def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Mcan:
         """Return an MCAN model; its word embeddings start from the data's word vectors, if given."""
         answers = self.data.answers if init_from is None else AnswerVocabulary.load(init_from / ANSWERS)
         assert answers is not None
-        mcan = create_co_attention_model(self, model, options, init_from, answers=len(answers))
+        mcan = self.create_with_words(model, options, init_from, answers=len(answers))
         assert isinstance(mcan, Mcan)
         check_boxes(mcan, self.data.has_boxes, self.data.train.source)
         mcan.answers = answers
@@ -396,11 +386,6 @@ class Vqa(ReportedTask):
             texts = model.answer(regions, [question.text for question in questions])
             answers |= zip((question.id for question in questions), texts, strict=True)
         return answers
-
-    @staticmethod
-    def score(predictions: Mapping[str, Any], split: QuestionDataset) -> dict[str, float | None]:
-        """Return the percentages of the official evaluation over the predicted questions."""
-        return split.select(predictions.keys()).score(predictions)
 
     @staticmethod
     def describe_example(split: QuestionDataset, index: int) -> Example:
