@@ -8,7 +8,8 @@ import pytest
 
 from legenda.errors import LegendaError
 from legenda.metrics import WITHOUT_JAVA, Scores, compare, evaluate, holm, intervals
-from legenda.metrics.resampling import _corpus_sums
+from legenda.metrics.bleu import bleu_scores
+from legenda.metrics.evaluation import BLEU
 
 WORDS = ("a", "the", "dog", "cat", "runs", "sits", "on", "in", "red", "big")
 
@@ -34,12 +35,10 @@ def of_means(values: list[float | None]) -> Scores:
 
 @pytest.mark.parametrize("predictions", [BETTER, WORSE, dict.fromkeys(WORSE, "")])
 def test_sums_over_all_images_give_the_scores(predictions):
-    scores = scored(predictions)
-    assert list(_corpus_sums(scores)) == ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"]
-    for name, part in _corpus_sums(scores).items():
-        assert float(part.score(part.sums.sum(0))) == pytest.approx(scores[name], rel=1e-12)
-        alone = [values[name] for values in scores.per_image.values()]
-        assert part.score(part.sums) == pytest.approx(alone, rel=1e-9)
+    scores, counts = scored(predictions), np.array(scored(predictions).counts["BLEU"])
+    assert bleu_scores(counts.sum(0)) == pytest.approx([scores[name] for name in BLEU], rel=1e-12)
+    alone = np.array([[values[name] for name in BLEU] for values in scores.per_image.values()])
+    assert bleu_scores(counts) == pytest.approx(alone, rel=1e-9)
 
 
 def test_the_interval_of_a_mean_is_that_of_its_standard_error():

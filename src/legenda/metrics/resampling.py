@@ -45,12 +45,11 @@ class Difference:
     p: float
 
 
-@dataclass(frozen=True)
-class _Sums:
-    """The statistics of each image, (images, parts), and the score of their sums, (..., parts) to (...)."""
-
-    sums: np.ndarray
-    score: Callable[[np.ndarray], np.ndarray]
+_SUMMED: dict[str, tuple[tuple[str, ...], Callable[[np.ndarray], np.ndarray]]] = {
+    "BLEU": (BLEU, bleu_scores),
+    "METEOR": (("METEOR",), lambda sums: meteor_scores(sums)[..., np.newaxis]),
+}
+"""The metrics of each entry of `Scores.counts`, and their scores, (..., metrics), of sums over images, (..., parts)."""
 
 
 def intervals(
@@ -62,19 +61,17 @@ def intervals(
     ConfigError for settings out of range.
     """
     _check_settings(resamples, confidence)
-    corpus = _corpus_sums(scores)
-    drawn = {name: np.empty(resamples) for name in corpus}
-    for rows, weights in _bootstrap(len(scores.per_image), resamples, seed) if corpus else ():
-        for name, part in corpus.items():
-            drawn[name][rows] = part.score(weights @ part.sums)
-    result: dict[str, Interval | None] = dict.fromkeys(scores.corpus)
+    found: dict[str, Interval | None] = {}
+    for key, counts in scores.counts.items():
+        (names, score), sums = _SUMMED[key], np.array(counts, float)
+        drawn = np.concatenate([score(weights @ sums) for weights in _bootstrap(len(sums), resamples, seed)])
+        found |= {name: _interval(drawn[:, n], confidence) for n, name in enumerate(names)}
     for name, value in scores.corpus.items():
-        if name in corpus:
-            result[name] = _interval(drawn[name], confidence)
-        elif value is not None:
+        if name not in found:
             values = _values(scores, name)
-            result[name] = _interval_of_mean(values[~np.isnan(values)], resamples, confidence, seed)
-    return result
+            known = values[~np.isnan(values)]
+            found[name] = None if value is None else _interval_of_mean(known, resamples, confidence, seed)
+    return {name: found[name] for name in scores.corpus}
 
 
 def compare(
@@ -97,17 +94,17 @@ def compare(
         raise DataError("the two sets were scored with different document frequencies; score both with the same ones")
     order = {image: position for position, image in enumerate(second.per_image)}
     positions = np.array([order[image] for image in first.per_image])
-    result: dict[str, Difference | None] = dict.fromkeys(first.corpus)
-    means = [name for name in first.corpus if first.corpus[name] is not None and second.corpus.get(name) is not None]
-    a = _corpus_sums(first)
-    b = {name: part.sums[positions] for name, part in _corpus_sums(second).items() if name in a}
-    for name, difference in _compare_sums(a, b, resamples, confidence, seed).items():
-        result[name] = difference
-        means.remove(name)
-    for name in means:
-        differences = _values(first, name) - _values(second, name)[positions]
-        result[name] = _compare_means(differences[~np.isnan(differences)], resamples, confidence, seed)
-    return result
+    found: dict[str, Difference | None] = {}
+    for key in [key for key in first.counts if key in second.counts]:
+        a, b = np.array(first.counts[key], float), np.array(second.counts[key], float)[positions]
+        found |= _compare_sums(key, a, b, resamples, confidence, seed)
+    for name, value in first.corpus.items():
+        if value is None or second.corpus.get(name) is None:
+            found[name] = None
+        elif name not in found:
+            differences = _values(first, name) - _values(second, name)[positions]
+            found[name] = _compare_means(differences[~np.isnan(differences)], resamples, confidence, seed)
+    return {name: found[name] for name in first.corpus}
 
 
 def interval_of_ratio(
@@ -120,10 +117,9 @@ def interval_of_ratio(
 ) -> Interval:
     """Return the bootstrap interval of a ratio of sums over images, from both values of each image, (images,)."""
     _check_settings(resamples, confidence)
-    drawn = np.empty(resamples)
-    for rows, weights in _bootstrap(len(numerators), resamples, seed):
-        drawn[rows] = (weights @ numerators) / (weights @ denominators)
-    return _interval(drawn, confidence)
+    draws = _bootstrap(len(numerators), resamples, seed)
+    ratios = [(weights @ numerators) / (weights @ denominators) for weights in draws]
+    return _interval(np.concatenate(ratios), confidence)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -175,28 +171,23 @@ def _compare_means(differences: np.ndarray, resamples: int, confidence: float, s
 
 
 def _compare_sums(
-    a: dict[str, _Sums], b: dict[str, np.ndarray], resamples: int, confidence: float, seed: int
+    key: str, a: np.ndarray, b: np.ndarray, resamples: int, confidence: float, seed: int
 ) -> dict[str, Difference]:
-    """Compare the scores of sums over images; `b` holds the sums of the second set, in the order of the first one."""
-    if not b:
-        return {}
-    images = len(next(iter(b.values())))
-    drawn = {name: np.empty(resamples) for name in b}
-    for rows, weights in _bootstrap(images, resamples, seed):
-        for name, sums in b.items():
-            drawn[name][rows] = a[name].score(weights @ a[name].sums) - a[name].score(weights @ sums)
-    swapped = {name: np.empty(resamples) for name in b}
-    for rows, coins in _coins(images, resamples, seed):
-        for name, sums in b.items():
-            change = coins @ (sums - a[name].sums)
-            swapped[name][rows] = a[name].score(a[name].sums.sum(0) + change) - a[name].score(sums.sum(0) - change)
+    """Compare the scores of sums over images; a, b: the counts of both sets, (images, parts)."""
+    names, score = _SUMMED[key]
+    drawn = np.concatenate([score(weights @ a) - score(weights @ b) for weights in _bootstrap(len(a), resamples, seed)])
+    coins = np.random.default_rng([seed, 1])
+    swapped = []
+    for rows in _chunks(len(a), resamples):
+        change = coins.integers(0, 2, (rows, len(a))).astype(float) @ (b - a)
+        swapped.append(score(a.sum(0) + change) - score(b.sum(0) - change))
+    observed = score(a.sum(0)) - score(b.sum(0))
+    # Sums in another order differ in the last digits.
+    as_large = (np.abs(np.concatenate(swapped)) >= np.abs(observed) - 1e-12).sum(0)
     result = {}
-    for name, sums in b.items():
-        observed = float(a[name].score(a[name].sums.sum(0)) - a[name].score(sums.sum(0)))
-        # Sums in another order differ in the last digits.
-        as_large = int((np.abs(swapped[name]) >= abs(observed) - 1e-12).sum())
-        interval = _interval(drawn[name], confidence)
-        result[name] = Difference(observed, interval.low, interval.high, (1 + as_large) / (1 + resamples))
+    for n, name in enumerate(names):
+        interval, p = _interval(drawn[:, n], confidence), (1 + int(as_large[n])) / (1 + resamples)
+        result[name] = Difference(float(observed[n]), interval.low, interval.high, p)
     return result
 
 
@@ -216,39 +207,19 @@ def _rows_at_once(images: int) -> int:
     return max(1, _AT_ONCE // images)
 
 
-def _chunks(images: int, resamples: int) -> Iterator[slice]:
+def _chunks(images: int, resamples: int) -> Iterator[int]:
+    """Return how many resamples are in memory at a time."""
     rows = _rows_at_once(images)
-    return (slice(first, min(first + rows, resamples)) for first in range(0, resamples, rows))
+    return (min(rows, resamples - first) for first in range(0, resamples, rows))
 
 
-def _bootstrap(images: int, resamples: int, seed: int) -> Iterator[tuple[slice, np.ndarray]]:
+def _bootstrap(images: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
     """How often each image is drawn, (rows, images): as many draws as images, each image as likely as the next."""
     generator = np.random.default_rng([seed, 0])
     for rows in _chunks(images, resamples):
-        count = rows.stop - rows.start
-        yield rows, generator.multinomial(images, np.full(images, 1 / images), size=count).astype(float)
-
-
-def _coins(images: int, resamples: int, seed: int) -> Iterator[tuple[slice, np.ndarray]]:
-    generator = np.random.default_rng([seed, 1])
-    for rows in _chunks(images, resamples):
-        yield rows, generator.integers(0, 2, (rows.stop - rows.start, images)).astype(float)
+        yield generator.multinomial(images, np.full(images, 1 / images), size=rows).astype(float)
 
 
 def _values(scores: Scores, name: str) -> np.ndarray:
     """Return what each image has of a metric, NaN where it has none."""
     return np.array([values[name] for values in scores.per_image.values()], dtype=float)
-
-
-def _corpus_sums(scores: Scores) -> dict[str, _Sums]:
-    """Return the sums of the metrics that are no means over images."""
-    result: dict[str, _Sums] = {}
-    for name, value in scores.corpus.items():
-        if value is None:
-            continue
-        if name in BLEU:
-            n = BLEU.index(name)
-            result[name] = _Sums(np.array(scores.counts["BLEU"], float), lambda sums, n=n: bleu_scores(sums)[..., n])
-        elif name == "METEOR":
-            result[name] = _Sums(np.array(scores.counts["METEOR"]), meteor_scores)
-    return result
