@@ -119,24 +119,21 @@ def evaluate_vqa(predictions: Any, annotations: Any) -> VqaScores:
     answers, truth = _parse_predictions(predictions), read_annotations(annotations)
     if not truth:
         raise DataError("there are no annotated questions to score answers with; give at least one")
-    for question in truth:
-        if question not in answers:
-            raise DataError(f"question {question} has no prediction; answer every annotated question")
-    for question in answers:
-        if question not in truth:
-            raise DataError(f"question {question} is answered but not annotated; leave it out")
-    by_answer: dict[str, list[float]] = defaultdict(list)
-    by_question: dict[str, list[float]] = defaultdict(list)
+    if missing := [question for question in truth if question not in answers]:
+        raise DataError(f"question {missing[0]} has no prediction; answer every annotated question")
+    if extra := [question for question in answers if question not in truth]:
+        raise DataError(f"question {extra[0]} is answered but not annotated; leave it out")
     accuracy = {question: _accuracy(answers[question], annotation.answers) for question, annotation in truth.items()}
-    for question, annotation in truth.items():
-        by_answer[annotation.answer_type].append(accuracy[question])
-        by_question[annotation.question_type].append(accuracy[question])
-    return VqaScores(
-        _percent(list(accuracy.values())),
-        {name: _percent(values) for name, values in by_answer.items()},
-        {name: _percent(values) for name, values in by_question.items()},
-        {question: _percent([value]) for question, value in accuracy.items()},
-    )
+
+    def means(kinds: Iterable[str]) -> dict[str, float]:
+        groups: dict[str, list[float]] = defaultdict(list)
+        for kind, value in zip(kinds, accuracy.values(), strict=True):
+            groups[kind].append(value)
+        return {kind: _percent(values) for kind, values in groups.items()}
+
+    by_answer = means(annotation.answer_type for annotation in truth.values())
+    by_question = means(annotation.question_type for annotation in truth.values())
+    return VqaScores(_percent(list(accuracy.values())), by_answer, by_question, means(accuracy))
 
 
 def _parse_predictions(predictions: Any) -> dict[str, str]:
