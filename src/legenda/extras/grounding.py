@@ -20,7 +20,7 @@ from legenda.data.annotations import read_annotations
 from legenda.data.features.base import ConcatFeatureStore
 from legenda.data.features.readers import open_stores
 from legenda.data.registry import choose_split, hold_out
-from legenda.data.scenes import FEATURE_DIM, SceneSplit
+from legenda.data.scenes import FEATURE_DIM
 from legenda.data.scenes.dataset import SceneCounts, scene_reader
 from legenda.data.scenes.pixels import SIDE
 from legenda.data.scenes.scene import Scene, Thing
@@ -358,21 +358,17 @@ class SceneExpressionsData(SceneCounts):
         return CoAttentionDataModule(train, validation, words_of(train.examples), FEATURE_DIM, MOST_WORDS)
 
     def split(self, name: str) -> ExpressionDataset:
-        """Return the expressions about the scenes of a split."""
-        return scene_expressions(self.generate(name))
-
-
-def scene_expressions(scene_split: SceneSplit) -> ExpressionDataset:
-    """Scenes as a set of expressions; the true boxes are those of the things, in pixels of the drawn image."""
-    expressions, scenes = [], []
-    for index, scene in enumerate(scene_split.scenes):
-        for number, found in enumerate(refer(scene)):
-            x1, y1, x2, y2 = (edge * SIDE for edge in found.thing.box)
-            box: Box = (x1, y1, x2, y2)
-            name, tokens = f"{scene.id}-{number}", tuple(found.text.split())
-            expressions.append(Expression(name, scene.id, tokens, (box,), (SIDE, SIDE), found.kind))
-            scenes.append(index)
-    return ExpressionDataset(tuple(expressions), scene_reader(scene_split, scenes), "scenes", "scenes")
+        """Return the expressions about the scenes of a split; boxes are in pixels of the drawn image."""
+        drawn, expressions, scenes = self.generate(name), [], []
+        for index, scene in enumerate(drawn.scenes):
+            for number, found in enumerate(refer(scene)):
+                x1, y1, x2, y2 = (edge * SIDE for edge in found.thing.box)
+                tokens, boxes = tuple(found.text.split()), ((x1, y1, x2, y2),)
+                expressions.append(
+                    Expression(f"{scene.id}-{number}", scene.id, tokens, boxes, (SIDE, SIDE), found.kind)
+                )
+                scenes.append(index)
+        return ExpressionDataset(tuple(expressions), scene_reader(drawn, scenes), "scenes", "scenes")
 
 
 class BoxObjective(CoAttentionObjective):
@@ -468,11 +464,9 @@ class Grounding(CoAttentionTask):
         predicted = np.array([predictions[name] for name in split.ids], np.float32)
         overlaps = dict(zip(split.ids, box_iou(predicted, split.boxes).tolist(), strict=True))
         hits = {name: float(overlap >= HIT) for name, overlap in overlaps.items()}
-        kinds = {expression.id: expression.kind for expression in split.examples}
-        groups = means_by_group(hits, kinds)
-        return EvaluationResult(
-            {"accuracy": mean_with_ci(hits)}, overlaps, {"kind of expression": groups} if groups else {}
-        )
+        kinds = means_by_group(hits, {expression.id: expression.kind for expression in split.examples})
+        groups = {"kind of expression": kinds} if kinds else {}
+        return EvaluationResult({"accuracy": mean_with_ci(hits)}, overlaps, groups)
 
     @staticmethod
     def describe_predictions(
@@ -483,15 +477,11 @@ class Grounding(CoAttentionTask):
         scores: Mapping[str, float],
     ) -> dict[str, Prediction]:
         """Return the boxes with their IoU."""
-        expressions = [split.examples[index] for index in indices]
-        return {
-            expression.id: Prediction(
-                verdict=scores[expression.id] >= HIT,
-                score=scores[expression.id],
-                box=_relative_box(predictions[expression.id], expression.size),
-            )
-            for expression in expressions
-        }
+        described: dict[str, Prediction] = {}
+        for expression in (split.examples[index] for index in indices):
+            box, iou = _relative_box(predictions[expression.id], expression.size), scores[expression.id]
+            described[expression.id] = Prediction(verdict=iou >= HIT, score=iou, box=box)
+        return described
 
 
 def _relative_box(box: Sequence[float], size: tuple[float, float]) -> list[float]:

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from legenda.data.annotations import entries_of
 from legenda.data.features.readers import open_stores
 from legenda.data.registry import choose_split, hold_out
-from legenda.data.scenes import FEATURE_DIM, SceneSplit
+from legenda.data.scenes import FEATURE_DIM
 from legenda.data.scenes.dataset import SceneCounts, scene_reader
 from legenda.data.scenes.questions import MOST_WORDS, PER_SCENE, ask
 from legenda.errors import DataError
@@ -290,19 +290,14 @@ class SceneQuestionsData(SceneCounts):
         return CoAttentionDataModule(train, validation, words, FEATURE_DIM, MOST_WORDS, answers=answers)
 
     def split(self, name: str) -> QuestionDataset:
-        """Return the questions about the scenes of a split."""
-        return scene_questions(self.generate(name))
-
-
-def scene_questions(scene_split: SceneSplit) -> QuestionDataset:
-    """Scenes as a set of questions, each with its one answer as that of all people."""
-    questions, scenes = [], []
-    for index, scene in enumerate(scene_split.scenes):
-        for number, asked in enumerate(ask(scene)):
-            annotation = Annotation((asked.answer,) * PEOPLE, asked.question_type, asked.answer_type)
-            questions.append(Question(f"{scene.id}-{number}", scene.id, asked.text, annotation))
-            scenes.append(index)
-    return QuestionDataset(tuple(questions), scene_reader(scene_split, scenes), "scenes", "scenes", by_type=True)
+        """Return the questions about the scenes of a split, each with its one answer as that of all people."""
+        drawn, questions, scenes = self.generate(name), [], []
+        for index, scene in enumerate(drawn.scenes):
+            for number, asked in enumerate(ask(scene)):
+                annotation = Annotation((asked.answer,) * PEOPLE, asked.question_type, asked.answer_type)
+                questions.append(Question(f"{scene.id}-{number}", scene.id, asked.text, annotation))
+                scenes.append(index)
+        return QuestionDataset(tuple(questions), scene_reader(drawn, scenes), "scenes", "scenes", by_type=True)
 
 
 _CORRECT = 0.5
@@ -393,10 +388,8 @@ class Vqa(CoAttentionTask):
         question = split.examples[index]
         annotation = split.annotations[question.id]
         counts = Counter(annotation.answers).most_common()
-        if len(counts) == 1:
-            answer = ("answer", counts[0][0])
-        else:
-            answer = ("annotators", ", ".join(f"{text} ({count})" for text, count in counts))
+        listed = ", ".join(f"{text} ({count})" for text, count in counts)
+        answer = ("annotators", listed) if len(counts) > 1 else ("answer", counts[0][0])
         kind = annotation.question_type if split.by_type else annotation.answer_type
         return Example((("question", question.text), answer), kind, question.image)
 
@@ -406,11 +399,9 @@ class Vqa(CoAttentionTask):
         annotations = split.annotations
         official = evaluate_vqa(predictions, annotations).questions
         accuracy = {question: percent / 100 for question, percent in official.items()}
-        types = {"type of answer": {question: annotation.answer_type for question, annotation in annotations.items()}}
+        types = {"type of answer": {name: annotation.answer_type for name, annotation in annotations.items()}}
         if split.by_type:
-            types["type of question"] = {
-                question: annotation.question_type for question, annotation in annotations.items()
-            }
+            types["type of question"] = {name: annotation.question_type for name, annotation in annotations.items()}
         groups = {title: means_by_group(accuracy, groups) for title, groups in types.items()}
         note = (
             f"An answer counts as correct from an accuracy of {_CORRECT:.0%}, where two of ten annotators gave it; its "
