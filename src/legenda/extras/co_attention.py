@@ -133,14 +133,13 @@ class CoAttentionObjective(Objective):
         return encode_tokens(words, self.model.require_vocabulary(), config.max_text_length)
 
 
-def read_word_vectors(path: str | Path, words: Sequence[str]) -> np.ndarray:
+def read_word_vectors(path: Path, words: Sequence[str]) -> np.ndarray:
     """Return the vectors `(V, E)` float32 of `words`, from a text file in GloVe's layout, perhaps gzipped.
 
     A line is a word and its E numbers; a first line of two numbers, as word2vec writes it, is passed over. Words that
     the file lacks get zeros; special words get the vectors of PAD, UNK and CLS, as in MCAN. Raises DataError, naming
     the file and the line, where a line has another number of numbers, and where no word of `words` is in the file.
     """
-    path = Path(path)
     hint = "give a word and its numbers on every line, as GloVe does"
     wanted = {_LITERALS.get(word, word): place for place, word in enumerate(words)}
 

@@ -120,15 +120,14 @@ class Expression:
         return (*corners[:, :2].min(axis=0).tolist(), *corners[:, 2:].max(axis=0).tolist())
 
 
-def read_refs(refs: str | Path, instances: str | Path) -> dict[str, list[Expression]]:
+def read_refs(path: Path, instances: Path) -> dict[str, list[Expression]]:
     """Read referring expressions, one for every sentence, by split: train, val, and testA and testB or test.
 
-    refs: the pickle refs(unc).p, refs(umd).p or refs(google).p, which is read without running code in it.
+    path: the pickle refs(unc).p, refs(umd).p or refs(google).p, which is read without running code in it.
     instances: the images' sizes and the boxes of things, in COCO's layout.
     Raises DataError, naming the file and the key, for what is missing, and for a pickle of more than plain data.
     """
-    path, sizes_path = Path(refs), Path(instances)
-    sizes, boxes = _read_instances(sizes_path)
+    sizes, boxes = _read_instances(instances)
     entries = read_pickle(path, _REFS)
     if not isinstance(entries, list):
         raise DataError(f"{path} holds no list of expressions; {_REFS}")
@@ -138,9 +137,9 @@ def read_refs(refs: str | Path, instances: str | Path) -> dict[str, list[Express
         where = f"{path}: entry {number}"
         image, box = (get_field(entry, key, int, where, _REFS) for key in ("image_id", "ann_id"))
         if image not in sizes or box not in boxes:
-            raise DataError(f"{where} names the image {image} and the box {box}, one of which {sizes_path} lacks")
+            raise DataError(f"{where} names the image {image} and the box {box}, one of which {instances} lacks")
         if not (_is_box(boxes[box]) and _is_box((0.0, 0.0, *sizes[image]))):
-            raise DataError(f"{where} names a box or an image without finite area in {sizes_path}; {_INSTANCES}")
+            raise DataError(f"{where} names a box or an image without finite area in {instances}; {_INSTANCES}")
         split = splits.setdefault(get_field(entry, "split", str, where, _REFS), [])
         for index, sentence in enumerate(get_field(entry, "sentences", list, where, _REFS)):
             inner = f"{where}, sentences[{index}]"
@@ -179,16 +178,15 @@ def _read_instances(path: Path) -> tuple[dict[int, tuple[float, float]], dict[in
     return sizes, boxes
 
 
-def read_entities(phrases: str | Path, annotations: str | Path) -> dict[str, list[Expression]]:
+def read_entities(path: Path, annotations: Path) -> dict[str, list[Expression]]:
     """Read the phrases of captions that mean something with a box, by split.
 
-    phrases: for each file name the image's width and height, `boxes` by chain, and `captions` with their text and
+    path: for each file name the image's width and height, `boxes` by chain, and `captions` with their text and
     `phrases`: chain, types, first word and number of words. An image without captions is passed over, for a test set
     may withhold them, and so is a phrase without a box or without a letter.
     annotations: any that `legenda.data.annotations` reads, for the splits. A phrase's kind is its first type.
     Raises DataError, naming the file and the image, for what is missing.
     """
-    path = Path(phrases)
     content = read_json(path, _ENTITIES)
     if not isinstance(content, dict):
         raise DataError(f"{path} holds no object with an image's file name as its key; {_ENTITIES}")

@@ -69,14 +69,13 @@ class Question:
         return tokenize_question(self.text)
 
 
-def read_vqa(questions: str | Path, annotations: str | Path | None = None) -> list[Question]:
+def read_vqa(path: Path, annotations: Path | None = None) -> list[Question]:
     """Read questions in the layout of VQA v2, and their annotations where there are some, in the file's order.
 
     Visual Genome's pairs, as MCAN's authors hand them out, have the same layout. Both files may be gzipped.
     Raises DataError, naming the file and the key, for what is missing or of the wrong type, for a question given twice,
     and for one without annotation.
     """
-    path = Path(questions)
     answered: dict[str, Annotation] = {}
     if annotations is not None:
         content = read_json(annotations, _ANNOTATIONS)
@@ -96,21 +95,20 @@ def read_vqa(questions: str | Path, annotations: str | Path | None = None) -> li
     return list(by_id.values())
 
 
-def read_main_answers(path: str | Path) -> list[str]:
+def read_main_answers(path: Path) -> list[str]:
     """Return the normalized `multiple_choice_answer` of each of VQA's annotations."""
-    entries = entries_of(read_json(path, _ANNOTATIONS), "annotations", Path(path), _ANNOTATIONS)
+    entries = entries_of(read_json(path, _ANNOTATIONS), "annotations", path, _ANNOTATIONS)
     answers = (get_field(entry, "multiple_choice_answer", str, where, _ANNOTATIONS) for where, entry in entries)
     return list(map(normalize_answer, answers))
 
 
-def read_daquar(path: str | Path) -> list[Question]:
+def read_daquar(path: Path) -> list[Question]:
     """Read a CSV of DAQUAR with the columns question, answer and image_id; a question's id is its row from 0 on.
 
     The one answer stands for all ten people, normalized, so that the official accuracy counts the predictions that are
     equal to it. Answers that list several things are one answer each. The type of a question is its first two words.
     Raises DataError, naming the file and the row, for what is missing.
     """
-    path = Path(path)
     text = read_text(path, "name a CSV of DAQUAR").removeprefix("\ufeff")
     reader = csv.DictReader(io.StringIO(text, newline=""))
     rows = verified(lambda: list(reader), path, "check its quotation marks")
