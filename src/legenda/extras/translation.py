@@ -22,7 +22,7 @@ from legenda.data.registry import SplitSizes, choose_split
 from legenda.decoding import beam_search
 from legenda.errors import DataError
 from legenda.io import read_bytes
-from legenda.metrics.translation import TRANSLATION_METRICS, score_sentences, score_translations
+from legenda.metrics.translation import score_sentences, score_translations
 from legenda.models.base import eval_mode
 from legenda.models.translator import Translator
 from legenda.run_folder import SUBWORDS, VOCABULARY
@@ -389,8 +389,7 @@ class Translation(ReportedTask):
     @staticmethod
     def score(predictions: Mapping[str, Any], split: ParallelDataset) -> dict[str, float | None]:
         """Return scores from 0 to 100."""
-        scores = score_translations(dict(predictions), split.printed).corpus
-        return {name: scores[name] for name in TRANSLATION_METRICS}
+        return {**score_translations(predictions, split.printed).corpus}
 
     @staticmethod
     def describe_example(split: ParallelDataset, index: int) -> Example:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from legenda.errors import DataError, LegendaError
+from legenda.errors import LegendaError
 from legenda.metrics.spice import find_program, run_java
 
 _SEPARATOR = " ||| "
@@ -34,10 +34,6 @@ def count_matches(candidates: Sequence[str], references: Sequence[Sequence[str]]
 
     Raise ConfigError where the extra `meteor` or Java is missing, and LegendaError where the program fails.
     """
-    if not candidates:
-        raise DataError("there are no captions for METEOR to score; give at least one")
-    if not all(references):
-        raise DataError("a caption has no references for METEOR; give at least one for each")
     commands = [
         _SEPARATOR.join(("SCORE", *(_UNSAFE.sub(" ", caption) for caption in (*group, candidate))))
         for candidate, group in zip(candidates, references, strict=True)

@@ -44,14 +44,13 @@ def score_translations(
     reference.
     """
     hypotheses, streams = _align(translations, references)
-    corpus, signatures = {}, {}
-    for name, metric in _metrics().items():
-        corpus[name] = float(metric.corpus_score(hypotheses, streams).score)
-        signatures[name] = str(metric.get_signature())
+    metrics = _metrics()
+    corpus = {name: float(metric.corpus_score(hypotheses, streams).score) for name, metric in metrics.items()}
+    signatures = {name: str(metric.get_signature()) for name, metric in metrics.items()}
     corpus["tokenized BLEU"] = tokenized_bleu(hypotheses, streams)
+    corpus["exact"] = 100 * fmean(text in references[name] for name, text in translations.items())
     margins = _margins(hypotheses, streams, resamples) if resamples else {}
-    exact = [text in references[name] for name, text in translations.items()]
-    return TranslationScores({**corpus, "exact": 100 * fmean(exact)}, signatures, margins)
+    return TranslationScores({name: corpus[name] for name in TRANSLATION_METRICS}, signatures, margins)
 
 
 def tokenized_bleu(translations: Sequence[str], streams: Sequence[Sequence[str | None]]) -> float:
