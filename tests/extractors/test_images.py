@@ -9,6 +9,7 @@ from PIL import Image
 
 from legenda.errors import DataError, LegendaError
 from legenda.extractors import find_images, read_image, to_image
+from legenda.extractors.images import image_size
 
 
 def save(path: Path, image: Image.Image, **options) -> Path:
@@ -162,6 +163,28 @@ def test_jpegs_of_many_scans_are_refused_before_they_are_decoded(between):
     assert read_image(io.BytesIO(progressive(50, between)), "a.jpg").size == (64, 48)
     with pytest.raises(DataError, match=r"^a\.jpg is a JPEG of more than 50 scans"):
         read_image(io.BytesIO(progressive(3000, between)), "a.jpg")
+
+
+def test_jpegs_of_many_segments_are_refused_before_they_are_opened(tmp_path):
+    """Pillow joins segments of Exif one by one: 200,000 take 13 s, and 600,000 minutes."""
+    data = progressive(10)
+    segment = b"\xff\xe1\x00\x12Exif\0\0" + bytes(10)
+    (tmp_path / "a.jpg").write_bytes(data[:2] + segment * 900 + data[2:])
+    (tmp_path / "b.jpg").write_bytes(data[:2] + segment * 1000 + data[2:])
+    assert read_image(tmp_path / "a.jpg").size == image_size(tmp_path / "a.jpg") == (64, 48)
+    with pytest.raises(DataError, match=r"b\.jpg is a JPEG of more than 50 scans or 1000 segments"):
+        read_image(tmp_path / "b.jpg")
+    assert image_size(tmp_path / "b.jpg") == (0, 0)
+
+
+@pytest.mark.parametrize("kind", ["EPS", "PPM", "BLP"])
+def test_no_other_format_is_opened_by_any_name(tmp_path, kind):
+    """Pillow starts Ghostscript for EPS, and decodes FITS and others in Python."""
+    path = tmp_path / "a.jpg"
+    solid(0, "P" if kind == "BLP" else "RGB").save(path, kind)
+    with pytest.raises(DataError, match=r"a\.jpg is not an image of a known type"):
+        read_image(path)
+    assert image_size(path) == (0, 0)
 
 
 def test_what_follows_a_jpeg_does_not_count(tmp_path):

@@ -16,6 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import chain
@@ -26,7 +27,6 @@ from urllib.parse import quote
 import numpy as np
 import pillow_heif
 from PIL import Image, ImageOps
-from PIL.JpegImagePlugin import JpegImageFile
 
 from legenda.errors import ConfigError, DataError, LegendaError, first_line, import_extra
 from legenda.extractors.base import Extractor, ImageRegions, run_extractor
@@ -219,10 +219,12 @@ def _in_folder(folder: str, medium: Medium) -> Iterator[str]:
 
 
 pillow_heif.register_heif_opener()
-UPLOAD_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "HEIF")
-"""What is read of strangers; Pillow starts a program for EPS."""
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "HEIF")
+"""What is read; Pillow starts a program for EPS, and decodes some others in Python, for minutes."""
 _MAX_SCANS = 50
 """Scans of a JPEG; programs write about ten, and each costs time in proportion to the size of the image."""
+_MAX_SEGMENTS = 1000
+"""Segments of a JPEG; Pillow joins those of Exif one by one, in quadratic time."""
 _MARKER = re.compile(rb"\xff[\x02-\xcf\xd9-\xfe]")
 """A marker of JPEG that begins a segment, or ends the image (ITU-T T.81, table B.1)."""
 _HINT = "save it again as JPEG or PNG, or leave it out"
@@ -235,16 +237,11 @@ class ImageTooLargeError(DataError):
 def count_pixels(file: IO[bytes], name: str, *, max_pixels: int) -> int:
     """Return the number of pixels of an uploaded image from its header, without decoding it.
 
-    Raise ImageTooLargeError for more than `max_pixels`, DataError for files of other types than UPLOAD_FORMATS; both
-    give the `name`.
+    Raise ImageTooLargeError for more than `max_pixels`, DataError for files of other types than FORMATS; both give the
+    `name`.
     """
-
-    def count() -> int:
-        with Image.open(file, formats=UPLOAD_FORMATS) as image:
-            return image.width * image.height
-
     try:
-        pixels = _verified(count, name)
+        pixels = _open(file, name, lambda image: image.width * image.height)
     except ImageTooLargeError:
         pixels = max_pixels + 1
     if pixels > max_pixels:
@@ -255,41 +252,51 @@ def count_pixels(file: IO[bytes], name: str, *, max_pixels: int) -> int:
 def read_image(source: str | Path | IO[bytes], name: str | None = None) -> Image.Image:
     """Read the first frame of an image as 8-bit RGB, rotated by its EXIF orientation, transparency over white.
 
-    source: a path, or an open file of one of UPLOAD_FORMATS, with its `name`.
+    source: a path or an open file of one of FORMATS, with its `name`.
     16-bit gray is scaled to 8 bits; 32-bit gray from 16 bits or 0..1 if its values are in that range, else from their
     minimum and maximum.
-    Raises DataError, naming the file and the remedy, when it is missing, damaged, not an image, or has more pixels
-    than Pillow considers safe (about 179 million) or a JPEG more than 50 scans, which is determined before decoding.
+    Raises DataError, naming the file and the remedy, when it is missing, damaged, of another type, or has more pixels
+    than Pillow considers safe (about 179 million) or a JPEG more than 50 scans or 1,000 segments, which is determined
+    before decoding.
     """
-    name = name or str(source)
 
-    def read() -> Image.Image:
-        with Image.open(source, formats=None if isinstance(source, str | Path) else UPLOAD_FORMATS) as image:
-            if isinstance(image, JpegImageFile):
-                _check_scans(image, name)
-            ImageOps.exif_transpose(image, in_place=True)  # else it would be copied
-            return _to_rgb(image)
+    def decode(image: Image.Image) -> Image.Image:
+        ImageOps.exif_transpose(image, in_place=True)  # else it would be copied
+        return _to_rgb(image)
 
-    return _verified(read, name)
+    return _open(source, name or str(source), decode)
 
 
-def _check_scans(image: JpegImageFile, name: str) -> None:
-    """Raise DataError for an open JPEG of more than _MAX_SCANS scans, which would take minutes to decode."""
-    file = image.fp
-    assert file is not None  # it is open
-    position = file.tell()
+def _check_segments(file: IO[bytes], name: str) -> None:
+    """Raise DataError for a JPEG of more scans or segments than are read, which would take minutes."""
+    file.seek(0)
+    if file.read(3) != b"\xff\xd8\xff":
+        return
     file.seek(0)
     data = file.read()
-    file.seek(position)
-    scans, end = 0, 2
-    while scans <= _MAX_SCANS and (marker := _MARKER.search(data, end)) is not None:
+    scans, segments, end = 0, 0, 2
+    while (marker := _MARKER.search(data, end)) is not None:
         code, end = data[marker.end() - 1], marker.end()
         if code == 0xD9:  # end of the image; cameras append videos and previews
             return
         scans += code == 0xDA
+        segments += 1
+        if scans > _MAX_SCANS or segments > _MAX_SEGMENTS:
+            raise DataError(f"{name} is a JPEG of more than {_MAX_SCANS} scans or {_MAX_SEGMENTS} segments; {_HINT}")
         end += int.from_bytes(data[end : end + 2])
-    if scans > _MAX_SCANS:
-        raise DataError(f"{name} is a JPEG of more than {_MAX_SCANS} scans; {_HINT}")
+
+
+def _open(source: str | Path | IO[bytes], name: str, use: Callable[[Image.Image], T]) -> T:
+    """Return what `use` makes of an image that is open."""
+
+    def read() -> T:
+        with Path(source).open("rb") if isinstance(source, str | Path) else nullcontext(source) as file:
+            _check_segments(file, name)
+            file.seek(0)
+            with Image.open(file, formats=FORMATS) as image:
+                return use(image)
+
+    return _verified(read, name)
 
 
 def _verified(read: Callable[[], T], name: str) -> T:

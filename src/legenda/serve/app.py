@@ -22,7 +22,7 @@ from legenda import __version__
 from legenda.compute import SearchOptions
 from legenda.errors import ConfigError, LegendaError, did_you_mean
 from legenda.extractors.base import describe_unfamiliar, find_unfamiliar
-from legenda.extractors.images import UPLOAD_FORMATS
+from legenda.extractors.images import FORMATS
 from legenda.extractors.photo.things import Thing
 from legenda.pipeline import GeneratedCaption
 from legenda.report.overlay import draw_caption_attention
@@ -37,7 +37,7 @@ _API_STYLES = (_SWAGGER_UI / "swagger-ui.css",)
 _API_SCRIPTS = (_SWAGGER_UI / "swagger-ui-bundle.js", "api.js")
 _SOURCES = {"img-src": "'self' data: blob:", "connect-src": "'self'", "form-action": "'self'"}
 _TILE_SIDE = 320
-_FORMATS = ", ".join(UPLOAD_FORMATS)
+_FORMATS = ", ".join(FORMATS)
 
 
 class Settings(BaseModel):
