@@ -11,7 +11,7 @@ import legenda
 from command_results import write_captioned_images
 from legenda.cli.main import main
 from legenda.errors import ConfigError, DataError
-from legenda.extractors import image_data
+from legenda.extractors import image_data, load_extractor
 from legenda.extractors.backbone import load_backbone, to_pixels
 from legenda.extractors.image_data import ImageData
 from legenda.regions import Regions
@@ -74,6 +74,15 @@ def test_a_table_that_grows_adds_its_new_images_to_the_store(table, backbone, mo
     monkeypatch.setattr(image_data, "load_extractor", lambda _: pytest.fail("no image is missing"))
     assert data.open_store().ids == second.ids
     assert not [path for path in table.parent.iterdir() if "added" in path.name]
+
+
+def test_an_evaluation_from_images_has_the_validation_images_of_a_training(table):
+    data = ImageData(annotations=table)
+    chosen = tuple(image.id for image in data.split_images() if image.split == "val")
+    given = data.with_extractor(load_extractor(f"pixels:{SIDE}"))
+    assert given.split("val").ids == chosen
+    with pytest.raises(DataError, match="its splits are train, val"):
+        given.split("test")
 
 
 def test_a_frozen_backbone_writes_its_features_once(table, backbone, tmp_path):

@@ -222,7 +222,7 @@ class CaptionedData(Config):
         order = {image.id: crc32(image.id.encode(errors="surrogatepass")) for image in images if image.split == "train"}
         share = max(_VALIDATION, len(order) / _ENOUGH)
         chosen = {image for image, checksum in order.items() if checksum < 2**32 / share}
-        if not chosen and len(order) > 1:
+        if len(order) > 1 and len(chosen) in (0, len(order)):
             chosen = {min(order, key=order.__getitem__)}
         return [replace(image, split="val") if image.id in chosen else image for image in images]
 
@@ -260,7 +260,8 @@ class CaptionedData(Config):
     ) -> CaptionDataset:
         part = [image for image in images if image.split == name and (image.captions or missing_targets)]
         if not part:
-            raise DataError(f"{self.source} has no image with captions in the split {name!r}; check its splits")
+            splits = ", ".join(sorted({image.split for image in images}))
+            raise DataError(f"{self.source} has no image with captions in the split {name!r}; its splits are {splits}")
         return replace(regions.captions(part), tokenize=lambda: self._tokenize(part, images))
 
     def _tokenize(self, part: Sequence[CaptionedImage], images: Sequence[CaptionedImage]) -> TokenizedCaptions:

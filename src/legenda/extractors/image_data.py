@@ -140,10 +140,6 @@ class ImageData(BackboneData, KarpathyData):
         """Return what reads image files in threads; it raises DataError, naming one, that cannot be read."""
         return partial(_read_files, [self._path(image) for image in images])
 
-    def split_images(self) -> list[CaptionedImage]:
-        """Return all images by split; where an extractor is given, there is no training for which to hold some out."""
-        return super().split_images() if self._extractor is None else self.read_images()
-
     def with_extractor(self, extractor: Extractor) -> ImageData:
         """Return the same images, whose regions an extractor makes whenever they are read, for an evaluation."""
         data = self.replace()
