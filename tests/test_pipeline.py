@@ -61,11 +61,12 @@ def test_one_image_gives_one_caption_and_a_list_a_list(pipeline, scenes, tmp_pat
     assert texts(pipeline.caption((pixels,))) == [expected]
 
 
-def test_a_caption_prints_as_one_line_of_its_words(pipeline, scenes):
+def test_captions_and_pipelines_print_as_one_line(pipeline, scenes):
     caption = pipeline.caption(scenes[0], max_length=4)
     assert caption.text in repr(caption)
     assert len(caption.words) == 4
     assert len(repr([caption])) < 100
+    assert repr(pipeline) == "Pipeline(model='ngsan', extractor='scenes')"
 
 
 def test_a_url_is_fetched_where_it_is_allowed(pipeline, scenes, tmp_path, monkeypatch):

@@ -113,7 +113,7 @@ def json_entry(result: ImageCaptions) -> dict[str, object]:
     return entry if things is None else {**entry, "things": [vars(thing) for thing in things]}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Pipeline:
     """A captioner with the extractor of its features; several threads may use it at the same time."""
 
@@ -126,8 +126,11 @@ class Pipeline:
     """Chooses among the captions of a beam search; None keeps the order of their scores."""
     summary: str = ""
     """One line about the model, for lists."""
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, compare=False)
     """Held while the extractor runs, which may be a user's code."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(model={self.model.name!r}, extractor={self.extractor.name!r})"
 
     def __post_init__(self) -> None:
         self.model.eval()
