@@ -81,6 +81,7 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(scene_runs, make_run, 
     (tmp_path / "empty").mkdir()
     assert "holds none of the photographs, such as p3.jpg" in refused(run, "--image-folder", tmp_path / "empty")
     assert "was imported without data" in refused(make_run("gsan", SCENES, imported={"kind": "gsan"}))
+    assert "captions.csv, which" in refused("photo")
     assert not (tmp_path / "report.html").exists()
 
 

@@ -114,7 +114,14 @@ class Run:
                 f"{self.folder} was imported without data; name some with --annotations and --features, or with their "
                 "images, or give a run of legenda train"
             )
-        return data_settings(self.config, self.folder)
+        data = data_settings(self.config, self.folder)
+        annotations = getattr(data, "annotations", None)
+        if isinstance(annotations, Path) and not annotations.exists():
+            raise ConfigError(
+                f"{annotations}, which {self.folder} was trained on, does not exist; name data with --annotations and "
+                "--features, or with their images"
+            )
+        return data
 
 
 @dataclass(frozen=True)
