@@ -115,6 +115,9 @@ class Recipe(Config):
                 other = change.get("kind", self.data.kind) != self.data.kind
                 values["data"] = DATASETS.configure(change, "data") if other else merge(self.data, change, "data")
             else:
+                schedule = type(parts[name].schedule).model_fields.keys()
+                for field in change.keys() & schedule - TrainingConfig.model_fields.keys():
+                    raise ConfigError(f"{name} has no option {field!r}; did you mean schedule.{field}?")
                 parts[name] = merge(parts[name], change, name)
         return self.replace(**values, stages=tuple(parts.values()))
 
@@ -174,7 +177,7 @@ def parse_changes(assignments: Iterable[str]) -> dict[str, Any]:
 
 def changes_first(arguments: Sequence[str]) -> list[str]:
     """Return the arguments of a command with all changes of fields, such as training.epochs=3, behind the first."""
-    changes = [position for position, argument in enumerate(arguments) if re.match(r"[a-z_]\w*(\.\w+)+=", argument)]
+    changes = [position for position, argument in enumerate(arguments) if re.match(r"[a-z_]\w*(\.\w+)*=", argument)]
     rest = [argument for position, argument in enumerate(arguments) if position not in changes]
     first = rest[:1] if rest and not rest[0].startswith("-") else []
     return [*first, *(arguments[position] for position in changes), *rest[len(first) :]]

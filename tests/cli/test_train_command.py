@@ -120,6 +120,8 @@ def test_one_of_two_stages_starts_from_another_run(seeds, option, objective):
         ("--device cpu --devices 1000000", "--devices is 1000000, but this machine has "),
         ("--stages first", "--stages first needs a recipe of two stages"),
         ("fine_tuning.epochs=3", "a recipe has no part 'fine_tuning'"),
+        ("training.learning_rate=1", "training has no option 'learning_rate'; did you mean schedule.learning_rate?"),
+        ("--seeds 1 epochs=3", "a recipe has no part 'epochs'; did you mean training.epochs?"),
     ],
 )
 def test_an_error_is_one_sentence(tmp_path, monkeypatch, run_command, line, message):
