@@ -36,7 +36,7 @@ T = TypeVar("T")
 Medium = Literal["image", "video"]
 SUFFIXES: dict[Medium, frozenset[str]] = {
     "image": frozenset(
-        {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".heic", ".heif", ".hif", ".avif"}
+        {".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".heic", ".heif", ".hif", ".avif"}
     ),
     "video": frozenset({".mp4", ".m4v", ".mkv", ".webm", ".avi", ".mov", ".mpg", ".mpeg"}),
 }
