@@ -60,6 +60,21 @@ def test_scores_and_intervals_are_printed_and_written(score):
     assert written["scores"]["intervals"]["CIDEr-D"] == vars(bounds["CIDEr-D"])
 
 
+def test_references_are_read_from_a_table_that_a_model_is_trained_on(score):
+    rows = [
+        f'{image}.jpg,"{caption}",{"val" if image < "3" else "train"}'
+        for image in REFERENCES
+        for caption in REFERENCES[image]
+    ]
+    Path("captions.csv").write_text("\n".join(["file,caption,split", *rows]))
+    expected = score(f"predictions.json references.json {FAST}")
+    assert score(f"predictions.json captions.csv {FAST}") == expected
+    code, out, err = score(f"predictions.json captions.csv {FAST} --split val --only-referenced")
+    assert (code, err) == (0, "")
+    assert "scores: 2 images" in out
+    assert "no references for the split test" in score(f"predictions.json captions.csv {FAST} --split test")[2]
+
+
 def test_missing_programs_give_null_and_a_notice(score, monkeypatch):
     monkeypatch.setattr("legenda.metrics.spice.find_spec", lambda _: None)
     monkeypatch.delenv("LEGENDA_SPICE_JARS", raising=False)

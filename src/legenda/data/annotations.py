@@ -74,15 +74,20 @@ def read_annotations(
     """
     path = Path(path)
     captions_of: Mapping[str, str] = {}
-    kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
-    if path.is_dir() or kind not in (*_TABLES, ".jsonl"):
-        images, captions_of = _read_json(path)
-    else:
+    if kind := table_kind(path):
         images = _read_table(path, kind)
+    else:
+        images, captions_of = _read_json(path)
     if lists is not None:
         images = _by_lists(images, lists, captions_of)
     check_once(path, images, "id")
     return [replace(i, split="train") if restval == "train" and i.split == "restval" else i for i in images]
+
+
+def table_kind(path: Path) -> str:
+    """Return .csv, .tsv or .jsonl for a file of that name, perhaps gzipped, and nothing for others."""
+    kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    return kind if kind in (*_TABLES, ".jsonl") and not path.is_dir() else ""
 
 
 def _read_json(path: Path) -> tuple[list[CaptionedImage], Mapping[str, str]]:

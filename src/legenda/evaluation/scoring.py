@@ -16,7 +16,7 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
-from legenda.data.annotations import parse_karpathy
+from legenda.data.annotations import parse_karpathy, read_annotations, table_kind
 from legenda.errors import ConfigError, DataError
 from legenda.io import get_field, parse_json, read_text
 from legenda.metrics import (
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from legenda.cli.score import ScoreOptions
 
 _RESULTS = 'give a list of {"image_id", "caption"} as for COCO, or an object {id: caption}'
-_REFERENCES = "give COCO's or Karpathy's annotations, or an object {id: [captions]}"
+_REFERENCES = "give COCO's or Karpathy's annotations, a table of files and captions, or an object {id: [captions]}"
 
 
 def read_predictions(path: str | Path) -> dict[str, list[str]]:
@@ -79,24 +79,28 @@ def read_single_predictions(path: str | Path) -> dict[str, str]:
 
 
 def read_references(path: str | Path, *, split: str | None = None) -> dict[str, list[str]]:
-    """Return the references of each image in a file, JSON or gzipped JSON, in the file's order.
+    """Return the references of each image in a file, perhaps gzipped, in the file's order.
 
     The file is COCO's annotations (captions_val2014.json), or in Karpathy's layout (dataset_coco.json), or an object
-    from ids to lists of captions. Images without references are left out.
-    split: only the images of train, val or test; only Karpathy's layout has splits.
+    from ids to lists of captions, or a .csv, .tsv or .jsonl as `read_annotations` reads it. Images without references
+    are left out.
+    split: only the images of train, val or test; only Karpathy's layout and tables have splits.
     Raise DataError, naming the file and the image, for what is missing or not text, and where there are no references.
     """
     path = Path(path)
-    content = _content(path, _REFERENCES)
+    is_table = bool(table_kind(path))
+    content = {} if is_table else _content(path, _REFERENCES)
     if not isinstance(content, dict):
         raise DataError(f"{path} holds a JSON {type(content).__name__}; {_REFERENCES}")
     references: dict[str, list[str]] = {}
-    if isinstance(content.get("images"), list) and "annotations" not in content:
-        for image in parse_karpathy(content, path):
+    if is_table or (isinstance(content.get("images"), list) and "annotations" not in content):
+        for image in read_annotations(path) if is_table else parse_karpathy(content, path):
             if split in (None, image.split.replace("restval", "train")) and image.captions:
                 references[image.id] = list(image.captions)
     elif split is not None:
-        raise DataError(f"{path} does not say which images are of the split {split}; only Karpathy's layout does")
+        raise DataError(
+            f"{path} does not say which images are of the split {split}; only Karpathy's layout and tables do"
+        )
     elif isinstance(content.get("annotations"), list):
         for number, entry in enumerate(content["annotations"]):
             name, caption = _entry(path, f"annotations[{number}]", entry, _REFERENCES)
@@ -115,7 +119,7 @@ def read_domains(path: str | Path) -> dict[str, list[str]]:
     Other files have none. Raise DataError for a file that cannot be read, and where only some images have a domain.
     """
     path = Path(path)
-    content = _content(path, _REFERENCES)
+    content = None if table_kind(path) else _content(path, _REFERENCES)
     images = content.get("images") if isinstance(content, dict) else None
     if not isinstance(images, list) or not any(isinstance(image, dict) and "domain" in image for image in images):
         return {}
