@@ -63,7 +63,7 @@ def test_the_command_line_takes_words_and_alternatives(run, run_command, tmp_pat
 
     draw_scene(make_scene("val", 0)).save(tmp_path / "scene.png")
     command = f"caption {tmp_path / 'scene.png'} --model {run}"
-    code, out, err = run_command(f"{command} --must red|blue circle")
+    code, out, err = run_command(f"{command} --must Red|blue circle")
     assert code == 0, err
     words = out.split(": ")[1].split()
     assert "circle" in words

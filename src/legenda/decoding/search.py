@@ -77,6 +77,7 @@ def _override(config: GenerationConfig, options: SearchOptions, vocabulary: Voca
 
 
 def _token_ids(words: Sequence[str], vocabulary: Vocabulary, purpose: str) -> tuple[int, ...]:
+    words = [word if word in vocabulary.ids else word.lower() for word in words]
     for word in words:
         if word not in vocabulary.ids:
             raise ConfigError(f"the vocabulary has no word {word!r} {purpose}; {did_you_mean(word, vocabulary.ids)}")
