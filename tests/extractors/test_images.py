@@ -39,10 +39,10 @@ def test_files_folders_and_patterns_are_found_sorted_and_once(tmp_path):
 
 
 def test_other_files_of_a_folder_are_counted_and_named(tmp_path, caplog):
-    for name in ("a.HEIC", "b.avif", ".hidden", *(f"deep/{number}.txt" for number in range(30))):
+    for name in ("a.HEIC", "b.avif", "c.jfif", ".hidden", *(f"deep/{number}.txt" for number in range(30))):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    assert [path.name for path in find_images([tmp_path])] == ["a.HEIC", "b.avif"]
+    assert [path.name for path in find_images([tmp_path])] == ["a.HEIC", "b.avif", "c.jfif"]
     (message,) = caplog.messages
     assert "30 files" in message
     assert "0.txt" in message
