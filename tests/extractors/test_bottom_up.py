@@ -1,5 +1,7 @@
 """The Visual Genome detector: names, shapes and arithmetic of the public weights, on tiny random ones."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -17,6 +19,11 @@ from legenda.extractors.bottom_up import (
     select_boxes,
     suppressed,
 )
+from legenda.metrics.boxes import box_iou
+from legenda.report.images import packaged_photographs
+
+WEIGHTS = os.environ.get("LEGENDA_BOTTOM_UP")
+"""The public weights, bua-caffe-frcn-r101_with_attributes.pth, where someone has them."""
 
 TINY = {"width": 2, "blocks": (1, 1, 1, 1), "rpn_width": 4, "classes": 7}
 
@@ -50,6 +57,22 @@ def test_state_dict_matches_the_public_weights():
     }
     assert {name: shapes.get(name) for name in expected} == expected
     assert sum(name.startswith("backbone.res4.") and name.endswith("conv2.weight") for name in shapes) == 23
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(WEIGHTS is None, reason="needs the public weights, as in LEGENDA_BOTTOM_UP=FILE")
+def test_the_public_weights_see_the_cup():
+    (path,) = (path for path in packaged_photographs() if path.stem == "coffee")
+    photograph = Image.open(path).convert("RGB")
+    ((features, boxes),) = load_extractor(f"bottom-up:{WEIGHTS}").extract([photograph])
+    assert 10 <= len(features) <= 100
+    assert features.shape[1] == 2048
+    assert features.min() >= 0  # means after ReLU
+    norms = np.linalg.norm(features, axis=1)
+    assert np.isfinite(norms).all()
+    assert norms.min() > 0
+    cup = np.array([0.28, 0.04, 0.70, 0.71])
+    assert box_iou(boxes, cup, inclusive=False).max() > 0.6
 
 
 def test_anchors_are_those_of_caffe():
