@@ -153,10 +153,10 @@ BROWSER_ARGUMENTS = (
 def browser() -> Iterator[sync_api.Browser]:
     """A real browser without a window; tests that need it are skipped where none is installed."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if program is None:
-        pytest.skip(f"needs a browser: none of {', '.join(BROWSERS)} is installed")
     with sync_api.sync_playwright() as playwright:
+        program = next(filter(None, map(shutil.which, BROWSERS)), playwright.chromium.executable_path)
+        if not Path(program).exists():
+            pytest.skip(f"needs a browser: none of {', '.join(BROWSERS)} is installed, nor that of playwright")
         browser = playwright.chromium.launch(executable_path=program, args=list(BROWSER_ARGUMENTS))
         yield browser
         browser.close()
