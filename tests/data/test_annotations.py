@@ -100,6 +100,7 @@ def test_tables_of_captions_are_read(tmp_path, name, zipped):
     [
         ("t.csv", "file,words\n1.jpg,A dog.\n", "row 1 has no 'file' and 'caption' but 'file', 'words'"),
         ("t.csv", "file,caption\n,A dog.\n", "row 1 names no file"),
+        ("t.csv", "file,caption\n", "holds no captions"),
         ("t.csv", "file,caption,split\n1.jpg,A dog.,training\n", "split of row 1 is none of train, "),
         ("t.csv", "file,caption,split\n1.jpg,A dog.,\n1.jpg,B,val\n", "'1.jpg' is in two splits, train and val"),
         ("t.csv", "file,caption\na/1.jpg,A dog.\nb/1.jpg,Dogs.\n", "'a/1.jpg' .* and 'b/1.jpg' .* share the id '1'"),

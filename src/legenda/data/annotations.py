@@ -242,6 +242,8 @@ def _read_table(path: Path, kind: str) -> list[CaptionedImage]:
         if splits.setdefault(file, split) != split:
             raise DataError(f"{path}: '{file}' is in two splits, {splits[file]} and {split} ({where}); leave one")
         captions.setdefault(file, []).append(caption.strip())
+    if not captions:
+        raise DataError(f"{path} holds no captions; {_HINT}")
     return [CaptionedImage(PurePosixPath(f).stem, f, tuple(sentences), splits[f]) for f, sentences in captions.items()]
 
 
