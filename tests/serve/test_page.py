@@ -169,6 +169,7 @@ def test_a_form_captions_without_javascript(browser, address, scene_file):
     page = context.new_page()
     page.goto(address)
     page.locator("input[type=file]").set_input_files(str(scene_file))
+    sync_api.expect(page.locator("form")).to_contain_text("ngsan, xlan")
     page.get_by_role("button", name="Caption").click()
     sync_api.expect(page.locator(".answers")).to_contain_text("mine.png: ")
     context.close()

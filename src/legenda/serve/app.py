@@ -295,7 +295,8 @@ def _add_pages(app: FastAPI, captioner: _Captioner, samples: Mapping[str, Path],
         return HTMLResponse(page)
 
     def render_page(answers: str = "") -> HTMLResponse:
-        values = {"title": "Legenda", "model": infos[0].name, "answers": answers}
+        names = [info.name for info in infos]
+        values = {"title": "Legenda", "model": names[0], "models": ", ".join(names), "answers": answers}
         return render("serve.html", _STYLES, _SCRIPTS, offered, **values)
 
     reference = render("api.html", _API_STYLES, _API_SCRIPTS, None, title="Legenda API")
