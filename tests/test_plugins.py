@@ -96,6 +96,13 @@ def test_errors_of_any_class_and_without_a_message_are_named(registry, monkeypat
     file.write_text("class OddError(BaseException):\n    __str__ = None\nraise OddError")
     with pytest.raises(LegendaError, match=r"my_plugin\.py fails while it is loaded .OddError"):
         load_plugin(file)
+    file.write_text(
+        "class Kind(type):\n    __name__ = property(lambda _: 1 / 0)\n"
+        "class OddError(BaseException, metaclass=Kind):\n    def __str__(self):\n        raise SystemExit(7)\n"
+        "raise OddError"
+    )
+    with pytest.raises(LegendaError, match=r"my_plugin\.py fails while it is loaded .OddError: its message"):
+        load_plugin(file)
     file.write_text("raise KeyboardInterrupt")
     with pytest.raises(KeyboardInterrupt):
         load_plugin(file)

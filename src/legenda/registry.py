@@ -193,9 +193,10 @@ def run_source(path: Path, source: bytes, name: str) -> ModuleType:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return one line about an exception of a user's code, whose message may fail itself."""
+    """Return one line about an exception of a user's code, whose message and name may fail themselves."""
     try:
         message = (str(error).splitlines() or [""])[0]
-    except Exception:
-        message = "its message cannot be read"
-    return message if isinstance(error, LegendaError) else f"{type(error).__name__}: {message}"
+        return message if isinstance(error, LegendaError) else f"{type(error).__name__}: {message}"
+    except BaseException:
+        name = object.__repr__(error).split()[0].rpartition(".")[2].removeprefix("<")
+        return f"{name}: its message cannot be read"
