@@ -166,6 +166,9 @@ def test_two_images_of_one_coco_id_are_refused(run, images, run_command, tmp_pat
     assert f"{tmp_path}/a/1.png and {tmp_path}/b/1.png have the COCO id 1" in error_of(
         run_command(f"caption {tmp_path}/a {tmp_path}/b --model {run} --format coco")
     )
+    assert "1.png is not the name of a COCO image" in error_of(
+        run_command(f"caption http://h/{'1' * 5000}.png --allow-urls --model {run} --format coco")
+    )
 
 
 def test_features_are_converted_and_described(run_command, tmp_path):

@@ -100,6 +100,9 @@ def test_bad_input_is_named(run_command, tmp_path, clip_folder, images):
     (images / "1.jpg").write_bytes((images / "1.png").read_bytes())
     with pytest.raises(DataError, match="share the id"):
         find_image_files(images, ["1"])
+    (images / "1.jpg").rename(images / "000000000002.jpg")
+    with pytest.raises(DataError, match=r"000000000002\.jpg and .* have COCO's number 2; leave"):
+        find_image_files(images, ["2"])
     with pytest.raises(ConfigError, match="CLIP"):
         ClipModel(str(tmp_path))
 

@@ -17,8 +17,8 @@ import numpy as np
 from legenda.errors import DataError
 from legenda.io import get_field, parse_json, read_json, read_text, verified
 
-COCO_NAME = re.compile(r"(?:COCO_(?P<part>[a-z]+2014)_)?(?P<id>[0-9]+)")
-"""Names of COCO's images without suffix, COCO_val2014_000000000042 or 42."""
+COCO_NAME = re.compile(r"(?:COCO_(?P<part>[a-z]+2014)_)?(?P<id>[0-9]{1,18})")
+"""Names of COCO's images without suffix, COCO_val2014_000000000042 or 42; their numbers have 64 bits."""
 
 
 Restval = Literal["train", "exclude"]

@@ -128,7 +128,11 @@ def find_image_files(folder: Path, names: Sequence[str]) -> dict[str, Path]:
     files = find_images([folder])
     check_ids(files)
     by_id = {image_id(file): file for file in files}
-    by_number = {number: file for name, file in by_id.items() if (number := coco_number(name)) is not None}
+    by_number: dict[str, Path] = {}
+    for name, file in by_id.items():
+        number = coco_number(name)
+        if number is not None and (other := by_number.setdefault(number, file)) is not file:
+            raise DataError(f"{other} and {file} have COCO's number {number}; leave one of them out")
     missing = [name for name in names if name not in by_id and name not in by_number]
     if missing:
         raise DataError(

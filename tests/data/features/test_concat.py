@@ -52,6 +52,15 @@ def test_two_names_of_coco_with_one_number_are_refused(tmp_path, second, togethe
     store.reader([COCO, second])
 
 
+def test_two_images_of_one_entry_are_refused(tmp_path):
+    """Files of equal names in two folders, of which a store holds one."""
+    store = make_stores(tmp_path, ("a", "y", COCO))
+    with pytest.raises(DataError, match=r"images 'x' and 'z' both have the name of one entry of .*; store each"):
+        store.reader(["x", "y", "z"], ["p/a.jpg", "q/a.jpg", "r/a.jpg"])
+    read = store.reader(["x", "y", "x"], ["p/a.jpg", "q/a.jpg", "p/a.jpg"])
+    assert read(np.array([0, 1, 2])).features[:, 0, 0].tolist() == [0, 1, 0]
+
+
 def test_stores_of_other_features_are_refused(tmp_path):
     write_store(tmp_path / "a.safetensors", [("a", np.ones((2, 3)), None)], extractor="own")
     write_store(tmp_path / "b.safetensors", [("b", np.ones((2, 4)), None)], extractor="own")

@@ -296,7 +296,7 @@ def grid_boxes(height: int, width: int) -> np.ndarray:
 RegionReader = Callable[[np.ndarray], "regions.Regions"]
 """A function from positions in a split `(B,)` to the Regions of their images."""
 
-_COCO = re.compile(r"(?:COCO_[a-z]+\d{4}_)?(\d{12})")
+_COCO = re.compile(r"(?:COCO_[a-z]+[0-9]{4}_)?([0-9]{12})")
 """COCO's names of images: COCO_train2014_000000000009, and 000000000009 since 2017."""
 
 
@@ -347,7 +347,7 @@ class ConcatFeatureStore:
         """Return a reader of the regions of these images by their positions in `images`.
 
         files: the path or name of each image's file, where they are known. Raise DataError, naming one, for images that
-        no store has under a name of `find`.
+        no store has under a name of `find`, and for two images that one entry fits.
         """
         names = list(zip_longest(images, files, fillvalue=""))
         entries = [self.find(image, file) for image, file in names]
@@ -356,6 +356,14 @@ class ConcatFeatureStore:
             raise DataError(
                 f"{self.source} lacks image '{missing[0]}', and {len(missing)} of {len(names)} in all; extract them too"
             )
+        owners: dict[Any, str] = {}
+        for image, entry in zip(images, entries, strict=True):
+            other = owners.setdefault(entry, image)
+            if other != image:
+                raise DataError(
+                    f"images '{other}' and '{image}' both have the name of one entry of {self.source}; store each "
+                    "under its id"
+                )
         slots = np.array(entries, np.int64).reshape(-1, 2)
 
         def read(positions: np.ndarray) -> regions.Regions:
