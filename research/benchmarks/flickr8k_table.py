@@ -100,8 +100,8 @@ def score_spice(texts: Iterable[Captions], references: Mapping[str, Sequence[str
     for pairs in (firsts, sorted(set(new) - set(firsts))):
         if pairs:
             tokens = [[" ".join(ptb_tokenize(text)) for text in references[image]] for image, _ in pairs]
-            found = spice([" ".join(ptb_tokenize(text)) for _, text in pairs], tokens, cache=kept / "parsed")
-            for (image, text), value in zip(pairs, found.per_image, strict=True):
+            _, values = spice([" ".join(ptb_tokenize(text)) for _, text in pairs], tokens, cache=kept / "parsed")
+            for (image, text), value in zip(pairs, values, strict=True):
                 known.setdefault(image, {})[text] = value
             write_json(file, known)
     return known

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -253,9 +253,8 @@ def _objective(model: Captioner, task: str, regions: Regions) -> Objective:
         return CrossEntropy(model, TrainingConfig(), split)
     beams = SelfCriticalConfig(num_samples=ROWS, sample_method="beam", baseline="mean", rewards={"random": 1.0})
     samples = SelfCriticalConfig(num_samples=ROWS, baseline="greedy", rewards={"random": 1.0})
-    settings = replace(
-        beams if model.name.startswith("mdsan") else samples, max_length=model.generation_config.max_length
-    )
+    settings = beams if model.name.startswith("mdsan") else samples
+    settings = settings.replace(max_length=model.generation_config.max_length)
     rewards = Rewards([(1.0, lambda _, tokens: np.random.default_rng(0).random(tokens.shape[:2]))])
     return SelfCriticalObjective(model, TrainingConfig(self_critical=settings), split, rewards)
 

@@ -214,7 +214,7 @@ def spice_score(run: ConditionRun) -> float | None:
     images = list(captions)[:NUM_SPICE]
     words = [" ".join(ptb_tokenize(captions[image])) for image in images]
     groups = [[" ".join(ptb_tokenize(text)) for text in references[image]] for image in images]
-    return spice(words, groups, cache=run.folder.parents[1] / "spice").corpus
+    return spice(words, groups, cache=run.folder.parents[1] / "spice")[0]
 
 
 FUNCTIONS: Mapping[str, Callable[[ConditionRun], float | None]] = {

@@ -56,7 +56,11 @@ _LIMIT_S = 14_400.0
 
 
 def spice(
-    candidates: Sequence[str], references: Sequence[Sequence[str]], jars: str | Path | None = None
+    candidates: Sequence[str],
+    references: Sequence[Sequence[str]],
+    jars: str | Path | None = None,
+    *,
+    cache: Path | None = None,
 ) -> tuple[float | None, list[float | None]]:
     """Return SPICE of a corpus and of each image, in 0..1, of captions that are PTB tokens joined by spaces.
 
@@ -64,6 +68,7 @@ def spice(
     over the images that have a value, or None.
 
     jars: the folder that `download_jars` has filled; by default the one in LEGENDA_SPICE_JARS.
+    cache: a folder for parsed captions, which later calls read.
     Raise ConfigError naming what is missing and how to get it, and LegendaError where the program fails, takes too long
     or omits an image.
     """
@@ -80,6 +85,9 @@ def spice(
         opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
         java = [*opened, "-Xmx8G", f"-Djava.io.tmpdir={temporary}", "-cp", classes]
         options = [str(captions), "-out", str(out), "-subset", "-silent"]
+        if cache is not None:
+            cache.mkdir(parents=True, exist_ok=True)
+            options += ["-cache", str(cache)]
         run_java("SPICE", [*java, "edu.anu.spice.SpiceScorer", *options])
         results = verified(lambda: json.loads(out.read_text(encoding="utf-8")), "SPICE's output", "try again")
     return parse_spice(results, len(images))
