@@ -156,9 +156,9 @@ def training(folder: Path, steps: int) -> None:
     batches = [order.take(range(first, first + BATCH), mode="wrap") for first in range(0, steps * BATCH, BATCH)]
     began, used = time.perf_counter(), time.process_time()
     for batch, following in zip(batches, [*batches[1:], None], strict=True):
-        examples = {**reader.take(batch), "captions": words}
+        examples = {**reader.next(batch), "captions": words}
         if following is not None:
-            reader.begin(following)
+            reader.start(following)
         prepared = objective.prepare(batch, examples, 1)
         optimizer.zero_grad()
         prepared.finish(objective(examples, *prepared.inputs)).sums[0].backward()

@@ -121,7 +121,7 @@ def write_report(report: Report, path: str | Path) -> Path:
 
 
 def render_html(
-    body: str,
+    body: str | Traversable,
     *,
     styles: Sequence[str | Traversable],
     scripts: Sequence[str | Traversable],
