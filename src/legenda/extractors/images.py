@@ -436,9 +436,8 @@ def order_by_size(names: Sequence[str], folder: Path = Path()) -> list[int]:
         if is_url(name):
             return 0, 0
         try:
-            with Image.open(folder / name) as image:
-                return image.size
-        except Exception:  # Pillow's readers raise exceptions of any type; `read_image` names the fault
+            return _open(folder / name, name, lambda image: image.size)
+        except DataError:  # `read_image` names the fault
             return 0, 0
 
     with ThreadPoolExecutor(_READERS) as pool:
