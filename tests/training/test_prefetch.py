@@ -5,11 +5,13 @@ import threading
 import numpy as np
 import pytest
 import torch
-from small_runs import SECOND, TRAINING, run
+from small_runs import DATA, SECOND, SMALL, TRAINING, run
 
 from legenda.errors import LegendaError
+from legenda.tasks import Captioning
 from legenda.tasks.self_critical import Rewards
 from legenda.training import stage as stage_module
+from legenda.training.launch import estimate_seconds
 from legenda.training.stage import Prefetcher
 
 CPU = torch.device("cpu")
@@ -70,9 +72,11 @@ def test_the_threads_of_every_stage_end_with_it(tmp_path, monkeypatch):
     monkeypatch.setattr(stage_module, "Prefetcher", Recorded)
     monkeypatch.setattr(Rewards, "from_config", lambda *parts: rewards.append(create(*parts)) or rewards[-1])
     run(tmp_path, TRAINING.replace(epochs=1), fine_tuning=SECOND.replace(epochs=1))
-    assert (len(opened), len(rewards)) == (2, 1)
+    estimate_seconds("ngsan", SMALL, Captioning(DATA), (SECOND,), "cpu")
+    assert (len(opened), len(rewards)) == (3, 2)
     for reader in opened:
         with pytest.raises(RuntimeError, match="after shutdown"):
             reader.start(np.array([0]))
-    with pytest.raises(RuntimeError, match="after shutdown"):
-        rewards[0].start(np.array([0]), torch.zeros(1, 1, 1, dtype=torch.long))
+    for computer in rewards:
+        with pytest.raises(RuntimeError, match="after shutdown"):
+            computer.start(np.array([0]), torch.zeros(1, 1, 1, dtype=torch.long))

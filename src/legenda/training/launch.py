@@ -9,7 +9,7 @@ import platform
 import statistics
 import subprocess
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import zip_longest
@@ -322,9 +322,11 @@ def estimate_seconds(
         size = min(config.batch_size, len(task.train))
         batches = [rng.choice(len(task.train), size, replace=False) for _ in range(STEPS)]
         durations = []
-        with TemporaryDirectory(prefix="legenda-estimate-") as folder:
-            fabric, model = _launch(config, device, 1, 1, "ddp"), task.create(model_name, overrides, None)
-            stage = Stage(fabric, task, model, config, Path(folder))
+        fabric, model = _launch(config, device, 1, 1, "ddp"), task.create(model_name, overrides, None)
+        with (
+            TemporaryDirectory(prefix="legenda-estimate-") as folder,
+            closing(Stage(fabric, task, model, config, Path(folder))) as stage,
+        ):
             for step, batch in enumerate(batches):
                 following = batches[step + 1] if step + 1 < STEPS else None
                 generator, start = torch.Generator().manual_seed(step), perf_counter()
