@@ -84,6 +84,17 @@ def test_a_bad_image_does_not_affect_its_batch_and_is_named(gate):
             found[1].result(20)
 
 
+def test_an_error_that_is_its_own_cause_does_not_stop_the_decoding(served):
+    """The refusal of many scans is raised again, while the error that names it as its cause is handled."""
+    with Engine(served) as engine:
+        scans = b"\xff\xd8" + b"\xff\xda\x00\x02" * 60
+        refused = [engine.submit(Request("ngsan"), io.BytesIO(scans), "b.jpg") for _ in range(4)]
+        for found in refused:
+            with pytest.raises(DataError, match=r"^b\.jpg is a JPEG of more than 50 scans"):
+                found.result(20)
+        assert engine.submit(Request("ngsan"), file(), "a.png").result(20).captions
+
+
 def test_samples_of_a_seed_do_not_depend_on_their_batch(gate):
     request = Request("ngsan", 2, SearchOptions(do_sample=True, temperature=1.5))
     gate.open.set()

@@ -224,10 +224,8 @@ class Engine:
         if isinstance(outcome, CaptionedImage):
             upload.result.set_result(outcome)
             return
-        error: BaseException | None = outcome
-        while error is not None:  # its frames hold the image, in a cycle through the future
-            error.__traceback__ = None
-            error = error.__cause__ or error.__context__
+        # frames of the error and of its causes hold the image, in a cycle through the future
+        outcome.__traceback__ = outcome.__cause__ = outcome.__context__ = None
         upload.result.set_exception(outcome)
 
 
