@@ -180,7 +180,11 @@ def test_posts_of_other_sites_are_refused(client, headers, code):
 @pytest.mark.parametrize(
     ("settings", "allowed", "refused"),
     [
-        ({}, "localhost:8000 LOCALHOST 127.0.0.1 [::1]:8000", "elsewhere.example 192.168.1.2 [ localhost.example"),
+        (
+            {},
+            "localhost:8000 LOCALHOST 127.0.0.1 [::1]:8000",
+            "elsewhere.example 192.168.1.2 [ localhost.example localhost:80.elsewhere.example a@localhost localhost/",
+        ),
         ({"allowed_hosts": ["Photos.example"]}, "photos.example:443 localhost", "elsewhere.example a.photos.example"),
         ({"host": "0.0.0.0"}, "192.168.1.2:8000 [fe80::1]:80 localhost", "elsewhere.example 1.2.3.4.example"),
         ({"host": "0.0.0.0", "allowed_hosts": ["*"]}, "elsewhere.example", ""),

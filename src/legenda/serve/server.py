@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
+import re
 import signal
 import socket
 import threading
@@ -15,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request, Response
@@ -30,6 +31,7 @@ from legenda.extractors.images import ImageTooLargeError
 from legenda.serve.engine import BusyError
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")
+_HOST = re.compile(r"(?:\[([^\s/?#@\[\]]+)\]|([^\s:/?#@\[\]]+))(?::[0-9]*)?")
 _MAX_CONNECTIONS = 256
 _SHUTDOWN_S = 5
 """Seconds that requests at work have to be answered when the server stops."""
@@ -138,8 +140,7 @@ class Guard:
         return f"the image is too large; send one of at most {self.max_bytes / 1e6:g} MB"
 
     def _find_refusal(self, method: str, headers: Headers) -> Response | None:
-        parts = _split(f"//{headers.get('host', '')}")
-        name = "" if parts is None else parts.hostname or ""  # in lower case
+        name = _host_of(headers.get("host", ""))
         if not (self.names & {name, "*"} or (not self.is_local and _is_address(name))):
             return error_response(
                 400, "the server does not answer to this host name; start it with --allowed-host NAME"
@@ -239,15 +240,18 @@ def _is_cross_site(headers: Headers) -> bool:
     if (site := headers.get("sec-fetch-site")) is not None:
         return site not in ("same-origin", "none")
     origin = headers.get("origin")
-    return origin is not None and ((parts := _split(origin)) is None or parts.netloc != headers.get("host"))
-
-
-def _split(address: str) -> SplitResult | None:
-    """Return the parts of an address; None for brackets that are wrong."""
+    if origin is None:
+        return False
     try:
-        return urlsplit(address)
-    except ValueError:
-        return None
+        return urlsplit(origin).netloc != headers.get("host")
+    except ValueError:  # brackets that are wrong
+        return True
+
+
+def _host_of(header: str) -> str:
+    """Return the lower-case name in a Host header, without port and brackets; "" where it holds anything else."""
+    match = _HOST.fullmatch(header)
+    return "" if match is None else (match[1] or match[2]).lower()
 
 
 def _is_address(name: str) -> bool:
