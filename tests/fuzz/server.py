@@ -158,8 +158,11 @@ def send_raw(address: str, random: Random, image: bytes) -> str | None:
 def send_damaged(run: Path, requests: int, seed: int) -> bool:
     """Send damaged requests to a server; return whether all went well."""
     random, image = Random(seed), draw()
+    scans = b"\xff\xd8" + b"\xff\xda\x00\x02" * 60  # of a JPEG
     with serving(run) as (process, address):
-        problems = list(filter(None, (send_raw(address, random, image) for _ in range(requests))))
+        problems = list(
+            filter(None, (send_raw(address, random, random.choice((image, scans))) for _ in range(requests)))
+        )
         alive = process.poll() is None and send(address, image) == 200
     print(*problems, f"{requests} requests, {len(problems)} wrong answers, alive: {alive}", sep="\n", flush=True)
     return alive and not problems
