@@ -54,7 +54,7 @@ def make_split(
         arrays = _draw(scenes)
         if path is not None:
             with atomic_write(path) as partial, partial.open("wb") as file:
-                np.savez(file, allow_pickle=False, **arrays)
+                np.savez(file, **arrays)
     return SceneSplit(scenes, captions=tuple(references(scene) for scene in scenes), **arrays)
 
 
