@@ -171,8 +171,8 @@ def disk(tmp_path, monkeypatch) -> Path:
     write_features(tmp_path)
     write_images(tmp_path / "train2014.zip", "train2014", TRAIN)
     write_images(tmp_path / "val2014.zip", "val2014", VAL)
-    sizes = {"width": 2, "blocks": (1, 1, 1, 1), "rpn_width": 4, "classes": 7, "attributes": 5, "embedding": 3}
-    detector = partial(bottom_up.BottomUp, **sizes, attribute_width=6)
+    sizes = {"width": 2, "blocks": (1, 1, 1, 1), "rpn_width": 4, "classes": 7}
+    detector = partial(bottom_up.BottomUp, **sizes)
     torch.save({"model": detector().state_dict()}, tmp_path / "bua-caffe-frcn-r101_with_attributes.pth")
     monkeypatch.setattr(bottom_up, "BottomUp", detector)
     monkeypatch.setitem(IMAGE_COUNTS, "val2014", len(VAL))
