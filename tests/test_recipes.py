@@ -5,7 +5,7 @@ import pytest
 from legenda.cli.main import main
 from legenda.errors import LegendaError
 from legenda.papers import all_recipes, get_recipe
-from legenda.recipes import parse_changes, read_recipe, recipe_to_toml
+from legenda.recipes import changes_first, parse_changes, read_recipe, recipe_to_toml
 from legenda.training.schedules import Noam
 
 XLAN = get_recipe("coco.xlan")
@@ -36,6 +36,11 @@ def test_changes_are_toml_and_bare_words():
         "model": {"norm": "bn", "x": None},
         "data": {"features": ["a.npz", "b.npz"]},
     }
+
+
+def test_changes_stand_first_and_values_of_options_stay():
+    command = ["scenes.nsan", "--out", "lr=3", "model.dim=8", "--cpu", "data.seed=1", "epochs=2"]
+    assert changes_first(command) == ["scenes.nsan", "model.dim=8", "data.seed=1", "epochs=2", "--out", "lr=3", "--cpu"]
 
 
 def test_a_recipe_with_changes():

@@ -176,8 +176,15 @@ def parse_changes(assignments: Iterable[str]) -> dict[str, Any]:
 
 
 def changes_first(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments of a command with all changes of fields, such as training.epochs=3, behind the first."""
-    changes = [position for position, argument in enumerate(arguments) if re.match(r"[a-z_]\w*(\.\w+)*=", argument)]
+    """Return the arguments of a command with all changes of fields, such as training.epochs=3, behind the first.
+
+    What follows an option, as in `--out lr=3`, is no change unless there is a dot in the name.
+    """
+    changes = [
+        position
+        for position, (before, argument) in enumerate(zip(["", *arguments], arguments, strict=False))
+        if re.match(r"[a-z_]\w*" + (r"(\.\w+)+=" if before.startswith("-") else r"(\.\w+)*="), argument)
+    ]
     rest = [argument for position, argument in enumerate(arguments) if position not in changes]
     first = rest[:1] if rest and not rest[0].startswith("-") else []
     return [*first, *(arguments[position] for position in changes), *rest[len(first) :]]
