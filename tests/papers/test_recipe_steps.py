@@ -41,7 +41,7 @@ def data(tmp_path_factory) -> Path:
 def test_every_stage_of_every_recipe_takes_a_step(name, data, tmp_path, monkeypatch, sized):
     monkeypatch.chdir(data)
     recipe = RECIPES[name]
-    fields = {stage: {"epochs": 1} for stage in stage_names(recipe)}
+    fields = {stage: {"epochs": 1, "steps_per_epoch": 1} for stage in stage_names(recipe)}
     fields["data"] = DATA.get(type(recipe.data).__name__, {})
     if name.startswith("multi30k."):
         fields["data"] = {"pieces": 60}
