@@ -233,7 +233,7 @@ def _write_folder(
     try:
         folder.mkdir(parents=True)
         for image, features, boxes in _cast(out, images, extractor, dtype):
-            arrays = {"feat": features} if boxes is None else {"feat": features, "boxes": boxes}
+            arrays: dict[str, Any] = {"feat": features} if boxes is None else {"feat": features, "boxes": boxes}
             np.savez(folder / f"{image}.npz", **arrays)
         write_json(folder / NOTE, {"extractor": extractor})
         verify(folder)

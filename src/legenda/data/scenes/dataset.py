@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, get_args
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 import numpy as np
 from pydantic import model_validator
@@ -58,7 +58,7 @@ def make_split(
     return SceneSplit(scenes, captions=tuple(references(scene) for scene in scenes), **arrays)
 
 
-def _draw(scenes: Sequence[Scene]) -> dict[str, np.ndarray]:
+def _draw(scenes: Sequence[Scene]) -> dict[str, Any]:
     """Return features, boxes and mask of scenes."""
     most = NUM_ABSENT if any(scene.family in ("absent", "complete") for scene in scenes) else MOST_THINGS
     features = np.zeros((len(scenes), most, FEATURE_DIM), dtype=np.float32)
