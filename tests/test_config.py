@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
-from legenda import ConfigError, LegendaError
+from legenda import ConfigError, LegendaError, create_model
 from legenda.config import Config, PositiveInt, Probability, map_paths, merge, to_json
 from legenda.registry import Registry
 
@@ -90,3 +90,8 @@ class Data(Config):
 def test_a_path_with_a_zero_byte_is_refused():
     with pytest.raises(ConfigError, match="features holds a path with a zero byte"):
         Data(folder=Path("a"), features=(Path("b"), Path("a\0b")))
+
+
+def test_products_of_sizes_fit_into_64_bits():
+    with pytest.raises(ConfigError, match="geometry_dim must be less"):
+        create_model("ngsan", vocab_size=9, geometry_dim=2**63 - 1)

@@ -20,7 +20,7 @@ from legenda.errors import ConfigError, did_you_mean
 
 C = TypeVar("C", bound="Config")
 
-PositiveInt = Annotated[int, Field(ge=1, le=2**63 - 1)]
+PositiveInt = Annotated[int, Field(ge=1, le=2**31 - 1)]
 NonNegativeInt = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Count = Annotated[int, Field(ge=1, le=1000)]
 NonNegativeCount = Annotated[int, Field(ge=0, le=1000)]
