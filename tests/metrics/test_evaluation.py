@@ -61,6 +61,8 @@ def test_captions_that_the_reference_program_treats_specially():
         ({1: "a", "x": "b"}, {1: ["a"]}, "'x'"),
         ({1: None}, {1: ["a"]}, "image 1 is NoneType"),
         ({1: "a"}, {1: []}, "image 1"),
+        ({1: "a," * 1001}, {1: ["a"]}, "1,001 words"),
+        ({1: "a"}, {1: ["a " * 1001]}, "1,001 words"),
     ],
 )
 def test_invalid_captions_are_named(predictions, references, named):

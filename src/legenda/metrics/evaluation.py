@@ -29,6 +29,8 @@ METRICS: Registry[Metric | None] = Registry(
 WITHOUT_JAVA = (*BLEU, "ROUGE-L", "CIDEr-D")
 """The library's metrics that "fast" and "auto" always compute."""
 
+MAX_WORDS = 1000
+"""Of a caption, raw text: METEOR takes quadratic time, and ROUGE-L quadratic memory."""
 _MAX_NAMED = 3  # ids in an error message
 _SPACES = {ord(sign): " " for sign in "\n\r\v\f\x1c\x1d\x1e\u2028\u2029"}
 
@@ -96,8 +98,8 @@ def evaluate(
         counts them in `references`, which must then be of many images: for a single image CIDEr-D is 0.
     spice_jars: the folder of SPICE's jars; by default the one in the environment variable LEGENDA_SPICE_JARS.
 
-    Raise DataError for ids without a counterpart, images without references and captions that are not text, and
-    ConfigError for an unknown metric and for a named metric whose program is missing.
+    Raise DataError for ids without a counterpart, images without references, captions that are not text and those of
+    more than MAX_WORDS words, and ConfigError for an unknown metric and for a named metric whose program is missing.
     """
     columns = _columns(metrics)
     _check(predictions, references)
@@ -208,7 +210,10 @@ def as_tokens(captions: Iterable[str], *, tokenized: bool = False) -> list[list[
 
 
 def _tokenize(caption: str) -> str:
-    return " ".join(ptb_tokenize(caption if caption.isprintable() else caption.translate(_SPACES)))
+    tokens = ptb_tokenize(caption if caption.isprintable() else caption.translate(_SPACES))
+    if len(tokens) > MAX_WORDS:
+        raise DataError(f"the caption {caption[:60]!r}... has {len(tokens):,} words; at most {MAX_WORDS:,} are scored")
+    return " ".join(tokens)
 
 
 def _check(predictions: Mapping[Any, str], references: References) -> None:
