@@ -141,6 +141,7 @@ def test_a_playlist_fetches_nothing(tmp_path):
         ("mpg", "mpeg1video"),
         ("mpeg", "mpeg2video"),
         ("mov", "mpeg4"),
+        ("ts", "mpeg2video"),
     ],
 )
 def test_truncated_videos_are_refused(tmp_path, suffix, codec):
@@ -148,7 +149,7 @@ def test_truncated_videos_are_refused(tmp_path, suffix, codec):
     content = path.read_bytes()
     for sampling in (FrameSampling(num_frames=4), FrameSampling(frame_rate=2)):
         assert len(list(read_frames(content, sampling, "v"))) in (4, 5)
-        for share in (0.3, 0.5, 0.7, 0.9):
+        for share in (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9):
             path.write_bytes(content[: int(share * len(content))])
             with pytest.raises(LegendaError, match=rf"v\.{suffix} cannot be decoded"):
                 list(read_frames(path, sampling))

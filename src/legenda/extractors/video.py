@@ -22,6 +22,8 @@ MAX_FRAMES = 10_000
 """The largest number of frames that are taken of a video."""
 _LAST_PACKETS = 8
 """FFmpeg marks the packet at which a file is cut, after which its parsers flush a few others."""
+_TRANSPORT_PACKET = 188
+"""Bytes of each packet of an MPEG transport stream."""
 
 
 class FrameSampling(Config):
@@ -96,7 +98,7 @@ def _count_frames(container: Any) -> int:
 
     FFmpeg reads what is there of a truncated file. It then has fewer frames than AVI and MP4 declare, or ends earlier
     than the duration in the header of Matroska and WebM. MPEG declares nothing: its last packet is
-    cut or its last frame is decoded in part.
+    cut, also that of a transport stream, or its last frame is decoded in part.
     """
     stream = container.streams.video[0]
     is_mpeg = container.format.name.startswith("mpeg")
@@ -116,6 +118,8 @@ def _count_frames(container: Any) -> int:
     if "matroska" in container.format.name and container.duration:
         seconds = container.duration / 1e6
         is_cut = end < 0.99 * seconds - 2 / float(stream.average_rate or 25)
+    elif container.format.name == "mpegts":
+        is_cut |= container.size % _TRANSPORT_PACKET > 0
     if is_cut or any(last) or packets < 0.99 * stream.frames - 1:
         raise ValueError("it is truncated")
     return frames
