@@ -182,7 +182,7 @@ def _experiment_page(result: Result) -> Iterator[str]:
     yield "| | model | recipe | parameters | steps | seeds | seconds of training |\n|---|---|---|---|---|---|---|"
     for key, condition in experiment.conditions.items():
         if (measured := result.conditions.get(key)) is not None:
-            seconds = [seed["seconds"]["train"] for seed in measured["seeds"].values() if _is_timed(seed)]
+            seconds = [seed["seconds"]["train"] for seed in measured["seeds"].values() if is_timed(seed)]
             time = f"{fmean(seconds):.1f}" if seconds else "–"
             sizes = f"{measured['parameters']:,} | {measured['steps']:,} | {len(measured['seeds'])} | {time}"
             yield f"| `{key}` | {condition.label} | `{condition.recipe}` | {sizes} |"
@@ -251,7 +251,8 @@ def _number(value: float, metric: Metric) -> str:
     return f"{value:,.0f}" if metric.reaches is not None else f"{value:.3g}" if abs(value) >= 10 else f"{value:.3f}"
 
 
-def _is_timed(seed: Mapping[str, Any]) -> bool:
+def is_timed(seed: Mapping[str, Any]) -> bool:
+    """Return whether a seed's training time is known: it ran from its beginning to its end in one call."""
     return "train" in seed["seconds"] and not seed["seconds"].get("resumed")
 
 
@@ -260,7 +261,7 @@ def time_ratio(result: Result) -> float | None:
     times = []
     for key in (result.experiment.primary.condition, result.experiment.primary.against):
         seeds = result.conditions.get(key, {"seeds": {}})["seeds"].values()
-        times.append([seed["seconds"]["train"] for seed in seeds if _is_timed(seed)])
+        times.append([seed["seconds"]["train"] for seed in seeds if is_timed(seed)])
     return fmean(times[0]) / fmean(times[1]) if all(times) else None
 
 

@@ -31,7 +31,7 @@ from experiment import (
 )
 from filelock import FileLock, Timeout
 from measures import SECONDS, collect
-from page import RESULTS, differences, write_pages
+from page import RESULTS, differences, is_timed, write_pages
 
 from legenda.cli.main import main as legenda
 from legenda.data.scenes import SceneCounts
@@ -98,10 +98,10 @@ def run_pilot(experiment: Experiment, options: Options) -> None:
         for seed, values in results[key]["seeds"].items():
             print(f"{key}, seed {seed}: {values}")
     values = list(differences(experiment, results, experiment.primary).values())
-    timed = [
-        list(results[key]["seeds"].values())[1:] for key in pair
-    ]  # the first run of a process imports what it needs
-    seconds = [fmean(seed["seconds"]["train"] for seed in seeds) for seeds in timed]
+    seconds = []
+    for key in pair:
+        seeds = list(results[key]["seeds"].values())[1:]  # the first run of a process imports what it needs
+        seconds.append(fmean(seed["seconds"]["train"] for seed in seeds if is_timed(seed)))
     print(f"differences {values}, mean {fmean(values):.4g}")
     print(f"[pilot]\nseeds = {len(values)}\nsd = {stdev(values):.4g}\nseconds = [{seconds[0]:.1f}, {seconds[1]:.1f}]")
     needed = required_seeds(stdev(values), experiment.primary.relevant)
