@@ -58,6 +58,7 @@ def test_values_from_python_and_from_json_give_the_same():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ("a/b", "outer must be a table of options, not 'a/b'"),
         ({}, "outer needs size"),
         ({"size": "2"}, "outer.size must be a valid integer, not '2'"),
         ({"size": 1, "sise": 2}, "outer has no option 'sise'; did you mean size?"),

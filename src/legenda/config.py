@@ -75,8 +75,10 @@ def merge(base: type[C] | C, changes: Mapping[str, Any], name: str) -> C:
     The changes may come from Python, TOML or JSON: lists become tuples, as does a single path, strings become paths,
     and a mapping is merged into the nested configuration of its field, unless it names another `kind`. `name` is what
     messages call it, such as "ngsan" or "data". Raise ConfigError for an unknown field (the nearest one is named), a
-    wrong value, and a field that has no value.
+    wrong value, a field that has no value, and changes that are no mapping.
     """
+    if not isinstance(changes, Mapping):
+        raise ConfigError(f"{name} must be a table of options, not {changes!r:.80}")
     kind: type[C] = base if isinstance(base, type) else type(base)
     values = dict(changes) if isinstance(base, type) else _overlay(base, changes)
     for field, value in values.items():
