@@ -100,6 +100,10 @@ class _Bar(Progress):
         if not self.disable:
             sys.stdout = SafeStream(sys.stdout)  # rich has replaced it, and sets it back at the end
 
+    def stop(self) -> None:
+        if not self.disable:  # rich before 15 prints an empty line
+            super().stop()
+
 
 def create_bar(column: ProgressColumn) -> Progress:
     """Return a bar with a further column that is shown on a terminal alone, and removed at the end."""
