@@ -21,7 +21,7 @@ from sources import BoxedImages, Photographs, SimulatedWords, join
 CAPTIONS = 3
 """Captions of an image that are learned in a step."""
 LEAST_RATE, WARMUP = 3e-5, 100
-DROPOUT, REGION_DROPOUT = 0.08, 0.1
+DROPOUT, DROP_REGION = 0.08, 0.1
 
 
 class Rounds:
@@ -43,7 +43,7 @@ def dropout_options() -> dict[str, object]:
     decoder = {"num_layers": 2, "dropout": DROPOUT, "norm_first": True, "tie_embeddings": True}
     return {
         "dropout": DROPOUT,
-        "region_dropout": REGION_DROPOUT,
+        "drop_region": DROP_REGION,
         "decoder": {"name": "transformer", **decoder},
     }
 

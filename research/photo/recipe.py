@@ -85,7 +85,7 @@ legenda.register_recipe(
         name="photo.boxes",
         summary="damaged boxes and captions of COCO, before photographs",
         data=DamagedBoxesData(),
-        model_overrides={**_photo.model_overrides, "dropout": 0.05, "region_dropout": 0.0},
+        model_overrides={**_photo.model_overrides, "dropout": 0.05, "drop_region": 0.0},
         stages=(
             _photo.stages[0].replace(
                 epochs=1,

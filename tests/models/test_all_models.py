@@ -251,6 +251,11 @@ def test_dropout_is_for_training_only(model, regions, tokens):
     assert torch.equal(model(regions, tokens), model(regions, tokens))
 
 
+def test_training_hides_regions_only_where_asked(model, regions):
+    trained = copy.deepcopy(model).train()
+    assert all(torch.equal(trained.encode(regions).mask, model.encode(regions).mask) for _ in range(10))
+
+
 def test_regions_are_never_repeated_for_rows(model, draw_regions, largest, monkeypatch):
     """No tensor of images x rows x regions x channels where images x regions x channels would do."""
     monkeypatch.setattr(x_linear, "CHUNK_SIZE", 1)  # the models are so small that all would be done at once

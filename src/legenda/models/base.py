@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from legenda.config import Config, NonNegativeInt, PositiveInt, to_json
+from legenda.config import Config, NonNegativeInt, PositiveInt, Probability, to_json
 from legenda.decoding import beam_search
 from legenda.decoding.generation import Decoder, GenerationConfig
 from legenda.errors import CheckpointError, DataError
@@ -51,7 +51,7 @@ class CaptionerConfig(ModelConfig):
     """Channels inside the model."""
     max_regions: NonNegativeInt = 0
     """The first regions of an image that are read: 50 in X-Transformer's release and M2's; 0 reads all."""
-    region_dropout: float = 0.0
+    drop_region: Probability = 0.0
     """Probability of hiding each region in training; at least one of an image stays."""
     decoder: str | Mapping[str, Any] | None = None
     """Another model whose decoder replaces this model's: its name, or {"name": ...} with options of that model."""
@@ -244,8 +244,8 @@ class Captioner(Model):
         """
         regions = self.encoder.with_default_boxes(self.prepare(regions))
         self.check_regions(regions)
-        if self.training and self.config.region_dropout:
-            regions = hide_regions(regions, self.config.region_dropout)
+        if self.training and self.config.drop_region:
+            regions = hide_regions(regions, self.config.drop_region)
         return self.decoder.precompute_cross_kv(self.encoder(regions)).contiguous()
 
     def forward(self, regions: Regions, tokens: Int[Tensor, "B K T"]) -> Float[Tensor, "B K T V"]:
