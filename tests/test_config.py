@@ -1,13 +1,17 @@
 """Configurations: what merging accepts, converts and refuses, and what JSON gets of them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from pkgutil import walk_packages
+from types import UnionType
+from typing import Annotated, Any, Literal, get_args
 
 import pytest
 from pydantic import Field
 
+import legenda
 from legenda import ConfigError, LegendaError, create_model
 from legenda.config import Config, PositiveInt, Probability, map_paths, merge, to_json
 from legenda.registry import Registry
@@ -96,3 +100,21 @@ def test_a_path_with_a_zero_byte_is_refused():
 def test_products_of_sizes_fit_into_64_bits():
     with pytest.raises(ConfigError, match="geometry_dim must be less"):
         create_model("ngsan", vocab_size=9, geometry_dim=2**63 - 1)
+
+
+def configurations(base: type[Config] = Config) -> Iterator[type[Config]]:
+    """Yield all configurations of the package."""
+    for kind in base.__subclasses__():
+        yield from (kind, *configurations(kind)) if kind.__module__.startswith("legenda.") else ()
+
+
+def test_every_number_has_bounds():
+    """Also where a subclass gives a field another default, which replaces the annotation of its base."""
+    for module in walk_packages(legenda.__path__, "legenda."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
+    fields = [(kind, *field) for kind in configurations() for field in kind.model_fields.items()]
+    assert len(fields) > 100
+    for kind, name, field in fields:
+        kinds = get_args(field.annotation) if isinstance(field.annotation, UnionType) else (field.annotation,)
+        assert field.metadata or not {int, float}.intersection(kinds), f"{kind.__name__}.{name}"

@@ -14,7 +14,7 @@ from pydantic import model_validator
 
 from legenda.cli.options import JobOptions
 from legenda.compute import RunOptions, SearchOptions
-from legenda.config import Count, PositiveInt, to_json
+from legenda.config import Count, NonNegativeInt, PositiveInt, to_json
 from legenda.data.annotations import coco_id
 from legenda.errors import ConfigError, DataError
 from legenda.io import check_output, locked, write_text
@@ -54,7 +54,7 @@ class CaptionOptions(RunOptions, SearchOptions, JobOptions):
     """Images of a batch."""
     save_attention: Path | None = None
     """A folder for the attention of each word: a PNG for each image, one tile a word."""
-    head: int | None = None
+    head: NonNegativeInt | None = None
     """The attention head that is drawn, from 0; by default the mean of all."""
 
     @model_validator(mode="after")

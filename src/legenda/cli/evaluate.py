@@ -8,6 +8,7 @@ from typing import Literal
 import tyro
 
 from legenda.compute import RunOptions, SearchOptions
+from legenda.config import PositiveInt
 from legenda.errors import ConfigError
 
 
@@ -52,7 +53,7 @@ class EvaluateOptions(RunOptions, SearchOptions):
     repeats: Literal["auto", "keep", "collapse"] = "auto"
     """Whether a word that follows itself is dropped before scoring (collapse), as MD-SAN's release does; auto: as in
     the training's validation."""
-    stage: int | None = None
+    stage: PositiveInt | None = None
     """1 for the model of the first stage of two; the files have _stage1 in their names. By default the last one."""
 
 

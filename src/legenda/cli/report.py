@@ -42,7 +42,7 @@ class ReportOptions(RunOptions):
     """Hypotheses kept by beam search."""
     overlays: Path | None = None
     """A folder for the attention as PNG too: a sheet for each image and run, one tile for each word."""
-    head: int | None = None
+    head: NonNegativeInt | None = None
     """The attention head that these sheets show, from 0; by default the mean of all. The page has all heads."""
 
     @model_validator(mode="after")

@@ -187,7 +187,7 @@ class CaptionedData(Config):
     Where there is no split val, about a fifth of the training images belongs to it, of more than 1,000 about 200.
     """
 
-    min_count: int = 5
+    min_count: PositiveInt = 5
     """Words that are less frequent in the counted captions become <unk> (AoANet and MD-SAN: 5; NG-SAN and X-LAN: 6)."""
     vocabulary: Literal["train", "train_val", "all"] = "train"
     """The splits whose captions are counted: train; train and val, as in MD-SAN's release; all, as in the others, which

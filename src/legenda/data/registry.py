@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, TypeVar
 
-from legenda.config import Config
+from legenda.config import Config, NonNegativeInt, PositiveInt
 from legenda.errors import DataError
 from legenda.registry import Registry
 
@@ -62,17 +62,16 @@ def hold_out(examples: Sequence[T]) -> tuple[list[T], list[T]]:
 class SplitSizes(Config):
     """How many examples each split of generated data has, and the seed; no two splits or seeds share an example."""
 
-    train: int
-    validation: int
-    test: int
-    seed: int = 0
+    train: PositiveInt
+    validation: PositiveInt
+    test: PositiveInt
+    seed: NonNegativeInt = 0
     examples_each: ClassVar[int] = 1
     """Training examples of one scene, video or number."""
 
     def size(self, name: str, source: str, most: int | None = None) -> int:
-        """Return the size of the split train, val or test; raise DataError unless it is 1 to `most`."""
+        """Return the size of the split train, val or test; raise DataError where it is above `most`."""
         size = choose_split({"train": self.train, "val": self.validation, "test": self.test}, name, source)
-        if not 1 <= size <= (size if most is None else most):
-            limit = "at least 1 example" if most is None else f"1 to {most} examples"
-            raise DataError(f"the split {name} of {source} takes {limit}, not {size}")
+        if most is not None and size > most:
+            raise DataError(f"the split {name} of {source} takes 1 to {most} examples, not {size}")
         return size

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from legenda.config import Config
+from legenda.config import Config, Count
 from legenda.data.features.base import ConcatFeatureStore, RegionReader
 from legenda.data.features.readers import open_stores
 from legenda.errors import ConfigError, DataError
@@ -92,7 +92,7 @@ class StoredData(Config):
     """Stores made by `legenda extract` or `convert`, or any that the latter reads; MCAN's folders of .npz are."""
     vectors: Path | None = None
     """Initial word vectors, a text file in GloVe's layout; random if None."""
-    max_text_length: int = 14
+    max_text_length: Count = 14
     """Words of a question or an expression that are read."""
 
     dataset: ClassVar[type[CoAttentionDataset]]

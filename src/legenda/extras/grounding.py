@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from legenda.config import Count
 from legenda.data.annotations import read_annotations
 from legenda.data.features.base import ConcatFeatureStore
 from legenda.data.features.readers import open_stores
@@ -332,7 +333,7 @@ class EntitiesData(ExpressionData):
     """The phrases and boxes of each image, in the layout of flickr30k_entities.json; perhaps .gz."""
     annotations: Path
     """Captions with the splits of the images, such as dataset_flickr8k.json."""
-    max_text_length: int = 10
+    max_text_length: Count = 10
     """Words of a phrase that are read."""
 
     def read(self) -> tuple[Path, Mapping[str, Sequence[Expression]]]:

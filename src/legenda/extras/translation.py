@@ -206,9 +206,9 @@ class NumberWordsData(SplitSizes):
     """
 
     kind: Literal["number_words"] = "number_words"
-    train: int = 20_000
-    validation: int = 300
-    test: int = 1_000
+    train: PositiveInt = 20_000
+    validation: PositiveInt = 300
+    test: PositiveInt = 1_000
 
     def open(self, progress: Callable[[str], None]) -> ParallelDataModule:
         """Spell the numbers; every word is a piece."""

@@ -15,6 +15,7 @@ from typing import Literal
 
 import numpy as np
 
+from legenda.config import PositiveInt
 from legenda.data.captions import CaptionDataset, DataModule
 from legenda.data.registry import SplitSizes
 from legenda.data.scenes.pixels import FEATURE_DIM, draw_scene, find_things
@@ -113,9 +114,9 @@ class MovingScenesData(SplitSizes):
     """The embedded moving scenes: how many of each split, and their seed."""
 
     kind: Literal["moving_scenes"] = "moving_scenes"
-    train: int = 2_400
-    validation: int = 120
-    test: int = 300
+    train: PositiveInt = 2_400
+    validation: PositiveInt = 120
+    test: PositiveInt = 300
 
     def open(self, progress: Callable[[str], None]) -> DataModule:
         """Draw the frames and finds their things in the pixels."""

@@ -18,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from legenda.config import Count
 from legenda.data.annotations import entries_of
 from legenda.data.features.readers import open_stores
 from legenda.data.registry import choose_split, hold_out
@@ -235,7 +236,7 @@ class DaquarData(StoredData):
     kind: Literal["daquar"] = "daquar"
     questions: Path
     """The folder of data.csv, train_images_list.txt and test_images_list.txt."""
-    max_text_length: int = 20
+    max_text_length: Count = 20
 
     dataset = QuestionDataset
 

@@ -50,7 +50,7 @@ class AoANetConfig(AttentionConfig, CaptionerConfig):
         "context_dropout": False,
     }
 
-    dim: int = 1024
+    dim: PositiveInt = 1024
     """Channels inside the model."""
     word_dim: PositiveInt | None = None
     """Channels of a word embedding; `dim` by default."""

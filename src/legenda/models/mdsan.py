@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from legenda.attention import ATTENTIONS, DISTANCES, AttentionOutput, MultiHeadAttention, sinusoids
-from legenda.config import Count, PositiveInt
+from legenda.config import Count, NonNegativeInt, PositiveInt, Probability
 from legenda.decoding.generation import CacheLength, Decoder
 from legenda.errors import DataError
 from legenda.models.base import Encoder
@@ -41,9 +41,9 @@ class MdsanConfig(TransformerConfig):
     """Layers of the encoder, and of the decoder."""
     distance: Annotated[str, DISTANCES] = "manhattan"
     """Distance by which the scores are rescaled (Eq. 6 and Table VII)."""
-    branches: int = 3
+    branches: Count = 3
     """Attentions that are averaged (Eq. 9)."""
-    drop_branch: float = 0.4
+    drop_branch: Probability = 0.4
     """Probability of dropping each of several branches in training (Eqs. 10 and 11)."""
     variant: Literal["released", "paper"] = "released"
     """released: a residual connection and layer normalization inside each branch, two of them around each attention of
@@ -51,7 +51,7 @@ class MdsanConfig(TransformerConfig):
     sinusoids, and scores are divided by sqrt(d) of the model's width instead of a head's (Eqs. 2 and 8)."""
     positions: PositiveInt = 55
     """Rows of the table of positions: the largest number of tokens, and one; the first row is not used."""
-    pad_token_id: int | None = None
+    pad_token_id: NonNegativeInt | None = None
     """Token that pads captions, to which no other one attends; None for no such token."""
     zero_rows_are_padding: bool = True
     """Whether regions whose features are all 0 are masked, besides those that the mask excludes."""
@@ -162,9 +162,9 @@ class MeshedConfig(MdsanConfig):
     """memory (with `memory_slots`) or another attention."""
     distance: Annotated[str, DISTANCES] = "none"
     """Distance by which the scores are rescaled."""
-    branches: int = 1
+    branches: Count = 1
     """Attentions that are averaged."""
-    drop_branch: float = 0.0
+    drop_branch: Probability = 0.0
     """Probability of dropping each of several branches in training."""
     variant: Literal["released", "paper"] = "paper"
     """paper: one residual connection and layer normalization around each attention; released: as in MD-SAN."""

@@ -25,7 +25,7 @@ class UpDownConfig(CaptionerConfig):
     generation: ClassVar[Mapping[str, Any]] = {"no_immediate_repeat": True, "max_length": 20}
     """No word twice in a row, as in the paper."""
 
-    dim: int = 1000
+    dim: PositiveInt = 1000
     """Channels of both LSTMs."""
     word_dim: PositiveInt | None = None
     """Channels of a word embedding; `dim` by default."""

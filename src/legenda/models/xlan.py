@@ -29,7 +29,7 @@ class XLinearConfig(CaptionerConfig):
     generation: ClassVar[Mapping[str, Any]] = {"max_length": 17}
     """Finished hypotheses keep their beams and are ranked by log-probability; at most 16 tokens and the end."""
 
-    dim: int = 1024
+    dim: PositiveInt = 1024
     """Channels inside the model."""
     num_heads: Count = 8
     mid_dim: PositiveInt | None = None

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from legenda.attention.multi_head import Dropout
 from legenda.attention.x_linear import create_act
-from legenda.config import Count, PositiveInt, Probability
+from legenda.config import Count, NonNegativeCount, PositiveInt, Probability
 from legenda.decoding.generation import CacheLength, Decoder, RowState, append_kv, empty_kv
 from legenda.errors import ConfigError
 from legenda.models.base import Encoder
@@ -32,9 +32,9 @@ class XTransformerConfig(XLinearConfig):
     Token 0 begins and ends captions: inside a row, later tokens do not attend to it.
     """
 
-    dim: int = 768
+    dim: PositiveInt = 768
     """Channels inside the model."""
-    num_layers: int = 6
+    num_layers: NonNegativeCount = 6
     """Layers of the encoder; 0 for none."""
     decoder_layers: Count = 6
     """Layers of the decoder."""
@@ -46,7 +46,7 @@ class XTransformerConfig(XLinearConfig):
     """Layer normalization in the region embedding."""
     decoder_update_dropout: Probability = 0.3
     """Of the update of each token (the residual dropout of a decoder layer)."""
-    word_dropout: float = 0.1
+    word_dropout: Probability = 0.1
     """Of the token embeddings."""
     position_base: Annotated[float, Field(gt=1)] = 10000.0
     """The wavelengths of the positions rise from 2 pi to 2 pi times this."""

@@ -33,7 +33,7 @@ class TrainingConfig(ObjectiveConfig):
     """The first one is the momentum of sgd, which has no second one."""
     eps: NonNegativeFloat = 1e-8
     weight_decay: NonNegativeFloat = 0.0
-    dropout: Mapping[str, float] = Field(default_factory=dict)
+    dropout: Mapping[str, Probability] = Field(default_factory=dict)
     """Dropout rates of this stage that differ from the model's configuration, by field name; the decoder of another
     model keeps its rates."""
     max_grad_norm: NonNegativeFloat = 1.0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 import numpy as np
 from pydantic import model_validator
 
+from legenda.config import PositiveInt
 from legenda.data.features.base import RegionReader
 from legenda.data.registry import SplitSizes
 from legenda.data.scenes.language import references
@@ -75,9 +76,9 @@ def _draw(scenes: Sequence[Scene]) -> dict[str, Any]:
 class SceneCounts(SplitSizes):
     """How many scenes each split has, and their seed; no two splits or seeds share a scene."""
 
-    train: int = 12_000
-    validation: int = 300
-    test: int = 600
+    train: PositiveInt = 12_000
+    validation: PositiveInt = 300
+    test: PositiveInt = 600
     families: tuple[Family, ...] = FAMILIES
     """The families that alternate, at least one: near, size, bind; for captions also absent, complete, parity."""
     cache: Path | None = None
