@@ -107,7 +107,7 @@ def test_a_missing_or_truncated_file_of_the_run_is_named(scenes_run, run_command
     ("wrong", "message"),
     [
         ("training.monitor=trut", "training.monitor='trut' is not a validation score; did you mean truth?"),
-        ("data.train=0", "the split train of scenes takes at least 1 example, not 0"),
+        ("data.train=0", "data.train must be greater than or equal to 1, not 0"),
         ("data.families=[]", "families must name at least one of near, size"),
     ],
 )
