@@ -1,6 +1,6 @@
 """The command line: run a command; print an error of the caller as one sentence and exit with code 2.
 
-Only the standard library is imported here, so that help and errors are immediate.
+No heavy library is imported here, so that help and errors are immediate.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COMMANDS = {
     "train": "train a recipe into a run folder; called again, it resumes",
     "evaluate": "caption a split with a trained model and score it",
     "table": "train the rows of a paper's table and print their scores with the paper's",
-    "report": "compare runs in one page: scores, curves, captions, and the attention of each word",
+    "report": "compare runs in one page: scores, captions, and the attention of each word",
     "caption": "caption images with a trained model",
     "serve": "serve models on this machine as a page and an HTTP API",
     "score": "score captions in a file against references, and compare two files",

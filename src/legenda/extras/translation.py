@@ -105,12 +105,12 @@ class ParallelData(Config):
     validation: str = "val"
     test: str = "test_2016_flickr"
     pieces: NonNegativeInt = 8000
-    """SubwordTokenizer of both languages together, learned from the training text; 0 learns none: the text is tokenized
+    """Subwords of both languages together, learned from the training text; 0 learns none: the text is tokenized
     already, and its words are whole or have their "@@ " joints."""
     merges: Path | None = None
     """BPE merges for text that is tokenized already, in place of subwords that are learned."""
     max_length: PositiveInt = 100
-    """SubwordTokenizer of the longest sentence; pairs with a longer one are left out of training, and no translation is
+    """Subwords of the longest sentence; pairs with a longer one are left out of training, and no translation is
     longer."""
 
     def open(self, progress: Callable[[str], None]) -> ParallelDataModule:

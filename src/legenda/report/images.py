@@ -42,7 +42,7 @@ def _no_verdict(caption: str) -> tuple[None, str]:  # noqa: ARG001
 class ReportImage:
     """An image of the report.
 
-    kind: the group that the page filters by, which may be empty. found: False where a blank canvas replaces the image.
+    kind: the group that its card names, which may be empty. found: False where a blank canvas replaces the image.
     lossless: whether it is encoded as PNG.
     """
 
