@@ -61,7 +61,8 @@ class TrainOptions(Config):
 
 def run(arguments: Sequence[str]) -> None:
     """Train, and print the validation score and the next command."""
-    known = {f"--{name.replace('_', '-')}" for name in TrainOptions.model_fields} | {"--help"}
+    names = TrainOptions.model_fields.keys() - {"arguments"} | {"help", "plugin"}
+    known = {f"--{name.replace('_', '-')}" for name in names}
     for argument in arguments:
         if argument.startswith("--") and (name := argument.split("=")[0].replace("_", "-")) not in known:
             hint = did_you_mean(name, known) if "." not in name else "write KEY=VALUE without dashes"
