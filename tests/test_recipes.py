@@ -80,6 +80,19 @@ BAD = {
     "a wrong type": (MODEL + DATA + "[training]\nepochs = true\n", "training.epochs must be"),
     "deep inside": (MODEL + DATA + "[training.self_critical.rewards]\nx = []\n", "training.self_critical.rewards.x"),
     "a wrong option": (MODEL + DATA + STAGE + "[fine_tuning]\nepoch = 1\n", "did you mean epochs?"),
+    "a wrong option of the schedule": (
+        MODEL + DATA + STAGE + "[fine_tuning]\nschedule = { kind = 'noam', dimm = 3 }\n",
+        r"fine_tuning.schedule: noam has no option 'dimm'; did you mean dim\?",
+    ),
+    "values that contradict each other": (
+        MODEL + DATA + STAGE + "[fine_tuning.self_critical]\nnum_samples = 1\n",
+        "fine_tuning.self_critical: .* needs num_samples of at least 2",
+    ),
+    "too few values": (MODEL + DATA + "[training]\nbetas = [0.9]\n", "training.betas needs at least 2 values"),
+    "a dropout that the model lacks": (
+        MODEL + DATA + STAGE + "dropout = { word_dropout = 0.1 }\n",
+        "transformer has no option 'word_dropout'",
+    ),
     "a wrong option of the model": (MODEL + "dimm = 3\n" + DATA + STAGE, "did you mean dim?"),
 }
 

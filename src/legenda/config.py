@@ -65,8 +65,8 @@ class Config(BaseModel, metaclass=_ConfigMeta):
         return self
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with fields changed."""
-        return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)
+        """Return a copy with fields changed; those that were never set follow from the others again."""
+        return type(self)(**{name: getattr(self, name) for name in self.model_fields_set} | changes)
 
 
 def merge(base: type[C] | C, changes: Mapping[str, Any], name: str) -> C:
@@ -111,11 +111,15 @@ def describe(error: ValidationError, kind: type[BaseModel], name: str) -> str:
     if first["type"] == "extra_forbidden":
         known = getattr(_find_field(kind, path)[1], "model_fields", {})
         return f"{owner} has no option {last!r}; {did_you_mean(str(last), known)}"
+    if first["type"] == "missing" and isinstance(last, int):
+        return f"{owner} needs at least {last + 1} values, not {first['input']!r}"
     if first["type"] == "missing":
         return f"{owner} needs {last}" + (f": {about}" if about else "")
     where = f"{owner}.{last}" if first["loc"] else name
     if name == "--":  # the options of a command
         where = f"--{'.'.join(map(str, first['loc']))}".replace("_", "-")
+    if first["type"] == "value_error":  # raised by a validator of ours
+        return f"{where}: {first['ctx']['error']}"
     value = repr(first["input"])
     value = value if len(value) <= 80 else f"{value[:77]}..."
     expected = re.sub("^(?!must)", "is wrong: ", first["msg"].replace("Input should", "must", 1))

@@ -119,7 +119,11 @@ class Recipe(Config):
                 for field in change.keys() & schedule - TrainingConfig.model_fields.keys():
                     raise ConfigError(f"{name} has no option {field!r}; did you mean schedule.{field}?")
                 parts[name] = merge(parts[name], change, name)
-        return self.replace(**values, stages=tuple(parts.values()))
+        recipe = self.replace(**values, stages=tuple(parts.values()))
+        for stage in recipe.stages:
+            if stage.dropout:
+                configure_sizeless(recipe.model, {**recipe.model_overrides, **stage.dropout})  # raises
+        return recipe
 
     def _override_model(self, change: Mapping[str, Any]) -> dict[str, Any]:
         change = dict(change)

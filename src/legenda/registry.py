@@ -88,7 +88,12 @@ class Registry(Generic[T]):
 
         def convert(value: Any) -> Any:
             value = {"kind": value} if isinstance(value, str) else value
-            return self.configure(value, self.kind) if isinstance(value, Mapping) else value
+            if not isinstance(value, Mapping):
+                return value
+            try:
+                return self.configure(value, str(value.get("kind")))
+            except ConfigError as error:
+                raise ValueError(error) from error  # to which pydantic adds the place
 
         return BeforeValidator(convert)
 

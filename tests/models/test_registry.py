@@ -94,8 +94,10 @@ def test_the_variant_of_the_paper_sets_its_defaults(name, expected, tmp_path):
     sizes = {"vocab_size": 11, "feature_dim": 6, "dim": 16}
     model = legenda.create_model(name, **sizes, num_layers=1, variant="paper")
     assert {field: getattr(model.config, field) for field in expected} == expected
-    released = type(model.config)(**sizes).model_dump()
-    explicit = {field: released[field] for field in expected}
+    released = type(model.config)(**sizes)
+    changed = released.replace(variant="paper")
+    assert {field: getattr(changed, field) for field in expected} == expected
+    explicit = {field: getattr(released, field) for field in expected}
     config = legenda.create_model(name, **sizes, num_layers=1, variant="paper", **explicit).config
     assert {field: getattr(config, field) for field in expected} == explicit
     model.save(tmp_path)

@@ -66,9 +66,9 @@ class SelfCriticalConfig(Config):
     @model_validator(mode="after")
     def _check_self_critical(self) -> Self:
         if self.num_samples < 2 and self.baseline != "greedy":
-            raise ConfigError(f"a baseline {self.baseline} needs training.self_critical.num_samples of at least 2")
+            raise ValueError(f"a baseline {self.baseline} needs num_samples of at least 2")
         if not self.rewards or not all(math.isfinite(weight) for weight in self.rewards.values()):
-            raise ConfigError("training.self_critical.rewards needs at least one reward, each with a finite weight")
+            raise ValueError("rewards needs at least one reward, each with a finite weight")
         return self
 
 
@@ -267,15 +267,15 @@ def batch_to_regions(batch: Batch) -> Regions:
     return Regions(batch["features"], batch.get("boxes"), batch["mask"], batch.get("global_feature"))
 
 
-def check_objective(task: Task, config: ObjectiveConfig) -> None:
-    """Raise ConfigError where a task does not support an objective."""
+def check_objective(task: Task, config: ObjectiveConfig, stage: str) -> None:
+    """Raise ConfigError, naming the stage, where a task does not support an objective."""
     if config.objective not in task.objectives:
         known = " or ".join(task.objectives)
-        raise ConfigError(f"training.objective={config.objective!r} is for captioning; {task.name} takes {known}")
+        raise ConfigError(f"{stage}.objective={config.objective!r} is for captioning; {task.name} takes {known}")
     if getattr(config, "eval_collapse_repeats", False) and "self_critical" not in task.objectives:
-        raise ConfigError(f"training.eval_collapse_repeats is for captioning; leave it out for {task.name}")
+        raise ConfigError(f"{stage}.eval_collapse_repeats is for captioning; leave it out for {task.name}")
     if config.scheduled_sampling.increment and "self_critical" not in task.objectives:
-        raise ConfigError(f"training.scheduled_sampling is for captioning; leave it out for {task.name}")
+        raise ConfigError(f"{stage}.scheduled_sampling is for captioning; leave it out for {task.name}")
 
 
 def check_boxes(model: Model, has_boxes: bool, source: str) -> None:

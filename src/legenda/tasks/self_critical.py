@@ -280,8 +280,8 @@ class SelfCriticalObjective(CaptionObjective):
     Captions are sampled without gradients; one forward pass over all of them then gives the gradient, while a thread
     computes the rewards. The releases differentiate through the sampling itself, which is the same without dropout;
     with dropout, our gradient sees other dropout masks than the sampling did. On CPUs a step through the sampling takes
-    0.96 (AoANet) to 1.16 (X-Transformer) of the time (research/results/speed.md). Suppressed tokens are neither sampled nor
-    given any probability.
+    0.96 (AoANet) to 1.16 (X-Transformer) of the time (research/results/speed.md). Suppressed tokens are neither sampled
+    nor given any probability.
     """
 
     def __init__(self, model: Captioner, config: ObjectiveConfig, split: CaptionDataset, rewards: Rewards) -> None:

@@ -7,7 +7,6 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, InstanceOf, model_validator
 
 from legenda.config import Count, NonNegativeFloat, NonNegativeInt, PositiveInt, Probability
-from legenda.errors import ConfigError
 from legenda.tasks.base import ObjectiveConfig
 from legenda.training.schedules import SCHEDULES, Schedule, StepDecay
 
@@ -71,7 +70,7 @@ class TrainingConfig(ObjectiveConfig):
     def _check_training(self) -> Self:
         unknown = [name for name in self.dropout if not name.endswith(("dropout", "_drop"))]
         if unknown:
-            raise ConfigError(f"training.dropout names {unknown[0]!r}, which is not a dropout rate; leave it out")
+            raise ValueError(f"dropout names {unknown[0]!r}, which is not a dropout rate; leave it out")
         return self
 
     def count_steps(self, examples: int) -> int:

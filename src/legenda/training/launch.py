@@ -232,9 +232,9 @@ def train(
     folder = Path(folder)
     first = stages[0]
     init_from = None if init_from is None else find_model(init_from)
-    for stage in stages:
-        check_objective(task, stage)
-        check_monitor(stage.monitor, task)
+    for number, stage in enumerate(stages):
+        check_objective(task, stage, stage_name(number))
+        check_monitor(stage.monitor, task, stage_name(number))
     fabric = _launch(first, device, devices, nodes, strategy)
     if fabric.is_global_zero:
         for warning in {describe_idle_devices(stage, fabric.world_size) for stage in stages} - {None}:

@@ -53,11 +53,11 @@ if TYPE_CHECKING:
 _BATCH_SIZE = 50
 
 
-def check_monitor(name: str, task: Task) -> None:
-    """Raise ConfigError unless validation computes the score `name`."""
+def check_monitor(name: str, task: Task, stage: str) -> None:
+    """Raise ConfigError, naming the stage, unless validation computes the score `name`."""
     known = task.metric_names()
     if name not in known:
-        raise ConfigError(f"training.monitor={name!r} is not a validation score; {did_you_mean(name, known)}")
+        raise ConfigError(f"{stage}.monitor={name!r} is not a validation score; {did_you_mean(name, known)}")
 
 
 def validate(

@@ -10,7 +10,6 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from legenda.config import Config, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveFraction, PositiveInt
-from legenda.errors import ConfigError
 from legenda.registry import Registry
 
 
@@ -69,7 +68,7 @@ class EpochwiseLR(Schedule):
     @model_validator(mode="after")
     def _check_epochwise_l_r(self) -> Self:
         if not self.learning_rates:
-            raise ConfigError("training.schedule.learning_rates needs at least one rate")
+            raise ValueError("learning_rates needs at least one rate")
         return self
 
     def at(self, step: int, epoch: int, scores: Sequence[float] = ()) -> float:  # noqa: ARG002
@@ -112,7 +111,7 @@ class InverseSqrt(Schedule):
     @model_validator(mode="after")
     def _check_inverse_sqrt(self) -> Self:
         if self.initial_learning_rate > self.learning_rate:
-            raise ConfigError("training.schedule needs a learning_rate not below initial_learning_rate")
+            raise ValueError("learning_rate must be at least initial_learning_rate")
         return self
 
     def at(self, step: int, epoch: int, scores: Sequence[float] = ()) -> float:  # noqa: ARG002
@@ -190,9 +189,7 @@ class Cosine(Schedule):
     @model_validator(mode="after")
     def _check_cosine(self) -> Self:
         if self.min_learning_rate > self.learning_rate or self.warmup_steps >= self.total_steps:
-            raise ConfigError(
-                "training.schedule needs a min_learning_rate up to learning_rate, and warmup_steps below total_steps"
-            )
+            raise ValueError("min_learning_rate must be at most learning_rate, and warmup_steps below total_steps")
         return self
 
     def at(self, step: int, epoch: int, scores: Sequence[float] = ()) -> float:  # noqa: ARG002
