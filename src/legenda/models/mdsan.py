@@ -19,11 +19,10 @@ from legenda.config import Count, NonNegativeInt, PositiveInt, Probability
 from legenda.decoding.generation import CacheLength, Decoder
 from legenda.errors import DataError
 from legenda.models.base import Encoder
-from legenda.models.layers import init_xavier_uniform_
+from legenda.models.layers import Residual, init_xavier_uniform_
 from legenda.models.transformer import (
     DecoderLayer,
     KeyValue,
-    LayersConfig,
     TransformerConfig,
     TransformerDecoder,
     TransformerEncoder,
@@ -62,6 +61,16 @@ class MdsanConfig(TransformerConfig):
         return self.variant == "paper"
 
     @property
+    def ends_with_norm(self) -> bool:
+        """Whether a layer normalization follows the last layer of each stack."""
+        return self.norm_first
+
+    @property
+    def output_bias(self) -> bool:
+        """Whether an output layer of its own has a bias."""
+        return False
+
+    @property
     def branch_norm(self) -> bool:
         """Whether each branch has a residual connection and layer normalization."""
         return self.variant == "released" if self.branch_residual is None else self.branch_residual
@@ -85,7 +94,7 @@ class MdsanEncoder(TransformerEncoder):
     """Linear, ReLU, layer normalization, and L layers of the configured attention."""
 
     def __init__(self, config: MdsanConfig) -> None:
-        super().__init__(config, last_norm=config.norm_first)
+        super().__init__(config)
         self.input_norm = nn.LayerNorm(config.dim)
         self.zero_rows_are_padding = config.zero_rows_are_padding
         self.grid_size = config.grid_size
@@ -108,6 +117,28 @@ class MdsanEncoder(TransformerEncoder):
         return self._add_positions(self.input_norm(self.dropout(x)), boxes)
 
 
+class DoubleResidual(Residual):
+    """A residual connection and normalization inside another one, as in the releases of M2 and MD-SAN."""
+
+    def __init__(self, config: MdsanConfig) -> None:
+        super().__init__(config.dim, config.dropout, config.norm_first)
+        self.inner = Residual(config.dim, config.dropout, norm_first=False)
+
+    def post(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the sum of x and that of the sublayer's input and output, both normalized."""
+        return super().post(x, self.inner.post(self.pre(x), y))
+
+
+class MdsanLayer(DecoderLayer):
+    """A decoder layer with double residual connections around its attentions, in the released variant."""
+
+    def __init__(self, config: MdsanConfig) -> None:
+        super().__init__(config)
+        if config.variant == "released":
+            self.self_attn_residual = DoubleResidual(config)
+            self.cross_attn_residual = DoubleResidual(config)
+
+
 class MdsanDecoder(TransformerDecoder):
     """The Transformer's decoder with embeddings neither scaled nor dropped out, and a table of positional encodings.
 
@@ -116,16 +147,11 @@ class MdsanDecoder(TransformerDecoder):
     """
 
     position_table: Float[Tensor, "positions D"]
+    layer_class = MdsanLayer
 
     def __init__(self, config: MdsanConfig) -> None:
-        super().__init__(
-            config,
-            double_norm=config.variant == "released",
-            last_norm=config.norm_first,
-            output_bias=False,
-            tie_embeddings=config.tie_embeddings,
-            pad_token_id=config.pad_token_id,
-        )
+        super().__init__(config)
+        self.pad_token_id = config.pad_token_id
         table = sinusoids(torch.arange(config.positions, dtype=torch.get_default_dtype()), config.dim)
         table = nn.init.xavier_uniform_(table) if config.variant == "released" else table
         self.register_buffer("position_table", table)
@@ -135,6 +161,13 @@ class MdsanDecoder(TransformerDecoder):
         """Initialize all matrices from Xavier's uniform distribution, embeddings included."""
         init_xavier_uniform_(self)
         nn.init.xavier_uniform_(self.embedding.weight)
+
+    def init_state(self, memory: Memory, num_rows: int) -> TransformerState:
+        """Return empty caches, and the mask of the tokens that are no padding."""
+        state = super().init_state(memory, num_rows)
+        if self.pad_token_id is None:
+            return state
+        return replace(state, attention_mask=memory.mask.new_zeros(memory.mask.shape[0], num_rows, 0))
 
     def init_static_state(self, memory: Memory, num_rows: int, max_length: int) -> TransformerState | None:
         """Return static caches, or None where `max_length` exceeds the table of positions."""
@@ -151,6 +184,14 @@ class MdsanDecoder(TransformerDecoder):
             )
         positions = torch.arange(1, T + 1, device=tokens.device) + first
         return self.embedding(tokens) + self.position_table[positions]
+
+    def _visible(self, tokens: Int[Tensor, "B K *T"]) -> Bool[Tensor, "B K *T"] | None:
+        return None if self.pad_token_id is None else tokens.ne(self.pad_token_id)
+
+    def _logits(self, x: Float[Tensor, "B K *T D"], tokens: Int[Tensor, "B K *T"]) -> Float[Tensor, "B K *T V"]:
+        """Return the logits; after padding all tokens are equally likely."""
+        logits, visible = super()._logits(x, tokens), self._visible(tokens)
+        return logits if visible is None else logits.masked_fill(~visible.unsqueeze(-1), 0.0)
 
 
 class MeshedConfig(MdsanConfig):
@@ -203,11 +244,11 @@ class MeshedEncoder(MdsanEncoder):
         return MeshedMemory(states, mask, masked_mean(states, mask), levels=(*levels[:-1], states))
 
 
-class MeshedLayer(DecoderLayer):
+class MeshedLayer(MdsanLayer):
     """A decoder layer whose cross-attention is applied to each of L encoder layers, with a gate for each."""
 
-    def __init__(self, config: LayersConfig, **options: Any) -> None:
-        super().__init__(config, **options)
+    def __init__(self, config: MeshedConfig) -> None:
+        super().__init__(config)
         self.gates = nn.ModuleList(nn.Linear(2 * config.dim, config.dim) for _ in range(config.num_layers))
 
     def _cross_attend(

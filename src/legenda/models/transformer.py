@@ -6,6 +6,7 @@ SAN, N-SAN, G-SAN and NG-SAN are configurations of it, and the Object Relation T
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -50,6 +51,26 @@ class LayersConfig(AttentionConfig, ModelConfig):
         self.check(self.dim)
         return self
 
+    @property
+    def inner_rate(self) -> float:
+        """Dropout of attention weights and inside the feed-forward networks."""
+        return self.dropout
+
+    @property
+    def ends_with_norm(self) -> bool:
+        """Whether a layer normalization follows the last layer of each stack."""
+        return True
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether the output layer has the weights of the embedding, and no bias."""
+        return False
+
+    @property
+    def output_bias(self) -> bool:
+        """Whether an output layer of its own has a bias."""
+        return True
+
 
 class TransformerConfig(LayersConfig, CaptionerConfig):
     """Options of `transformer`, `nsan`, `gsan` and `ngsan`; the defaults are those of the paper (section 5.1).
@@ -65,28 +86,29 @@ class TransformerConfig(LayersConfig, CaptionerConfig):
     ordered: bool = False
     """The regions are frames of a video in their order; the sinusoids of their positions are added to them."""
 
+    @property
+    def is_tied(self) -> bool:
+        """Whether the output layer has the weights of the embedding, and no bias."""
+        return self.tie_embeddings
+
     def build_encoder(self) -> Encoder:
         """Return a new encoder with random weights."""
         return TransformerEncoder(self)
 
     def build_decoder(self) -> Decoder:
         """Return a new decoder with random weights."""
-        return TransformerDecoder(self, tie_embeddings=self.tie_embeddings)
+        return TransformerDecoder(self)
 
 
 class EncoderLayer(nn.Module):
     """Self-attention, of any kind, and a feed-forward network."""
 
-    def __init__(self, config: LayersConfig, layer: int, *, inner_dropout: float | None = None) -> None:
-        """Create the layer, counted from 0.
-
-        inner_dropout: of attention weights and inside the feed-forward network, `config.dropout` by default.
-        """
+    def __init__(self, config: LayersConfig, layer: int) -> None:
+        """Create the layer, counted from 0."""
         super().__init__()
         dim, dropout = config.dim, config.dropout
-        inner_dropout = dropout if inner_dropout is None else inner_dropout
-        self.attention = config.build_attention(dim, config.num_heads, layer=layer, dropout=inner_dropout)
-        self.feed_forward = FeedForward(dim, config.ff_dim, inner_dropout)
+        self.attention = config.build_attention(dim, config.num_heads, layer=layer, dropout=config.inner_rate)
+        self.feed_forward = FeedForward(dim, config.ff_dim, config.inner_rate)
         self.attention_residual = Residual(dim, dropout, config.norm_first)
         self.feed_forward_residual = Residual(dim, dropout, config.norm_first)
 
@@ -103,8 +125,7 @@ class EncoderLayer(nn.Module):
 class TransformerEncoder(Encoder):
     """Linear, ReLU and L layers of self-attention over the regions (NG-SAN, section 3.2)."""
 
-    def __init__(self, config: TransformerConfig, *, last_norm: bool = True) -> None:
-        """Create the layers; last_norm: whether a normalization follows the last one."""
+    def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.needs_boxes = config.needs_boxes
         self.box_embedding = BOX_EMBEDDINGS.get(config.geometry)
@@ -112,7 +133,7 @@ class TransformerEncoder(Encoder):
         self.input = nn.Linear(config.feature_dim, config.dim)
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(EncoderLayer(config, layer) for layer in range(config.num_layers))
-        self.norm = nn.LayerNorm(config.dim) if last_norm else nn.Identity()
+        self.norm = nn.LayerNorm(config.dim) if config.ends_with_norm else nn.Identity()
         self.geometry = PairGeometry(config, config.num_layers)
 
     def reset_parameters(self) -> None:
@@ -152,24 +173,15 @@ class TransformerEncoder(Encoder):
 class DecoderLayer(nn.Module):
     """Self-attention over the tokens so far, cross-attention to the image, and a feed-forward network."""
 
-    def __init__(self, config: LayersConfig, *, inner_dropout: float | None = None, double_norm: bool = False) -> None:
-        """Create the layer.
-
-        inner_dropout: of attention weights and inside the feed-forward network, `config.dropout` by default.
-        double_norm: each attention has a second residual connection and normalization inside the outer one, as in the
-        releases of the Meshed-Memory Transformer and MD-SAN.
-        """
+    def __init__(self, config: LayersConfig) -> None:
         super().__init__()
         dim, num_heads, dropout, norm_first = config.dim, config.num_heads, config.dropout, config.norm_first
-        inner_dropout = dropout if inner_dropout is None else inner_dropout
-        self.self_attn = MultiHeadAttention(dim, num_heads, dropout=inner_dropout)
-        self.cross_attn = MultiHeadAttention(dim, num_heads, dropout=inner_dropout)
-        self.feed_forward = FeedForward(dim, config.ff_dim, inner_dropout)
+        self.self_attn = MultiHeadAttention(dim, num_heads, dropout=config.inner_rate)
+        self.cross_attn = MultiHeadAttention(dim, num_heads, dropout=config.inner_rate)
+        self.feed_forward = FeedForward(dim, config.ff_dim, config.inner_rate)
         self.self_attn_residual = Residual(dim, dropout, norm_first)
         self.cross_attn_residual = Residual(dim, dropout, norm_first)
         self.feed_forward_residual = Residual(dim, dropout, norm_first)
-        self.self_attn_inner_residual = Residual(dim, dropout, False) if double_norm else None
-        self.cross_attn_inner_residual = Residual(dim, dropout, False) if double_norm else None
 
     def forward(
         self,
@@ -188,7 +200,7 @@ class DecoderLayer(nn.Module):
         normed = self.self_attn_residual.pre(x)
         mask = None if attention_mask is None else attention_mask.flatten(0, 1)
         attended = self.self_attn(normed, normed, normed, mask, is_causal=True).values
-        x = self.self_attn_residual.post(x, _inner(self.self_attn_inner_residual, normed, attended))
+        x = self.self_attn_residual.post(x, attended)
         # the K rows of an image as one row of K * T queries, so that keys and values are not repeated
         x = self._cross_attend(x.view(B, K * T, D), cross_kv, cross_attention_mask, need_weights=False).values
         return self._feed_forward(x).view(B, K, T, D)
@@ -209,7 +221,7 @@ class DecoderLayer(nn.Module):
         """
         normed = self.self_attn_residual.pre(x)
         attended, kv = attend_cached(self.self_attn, normed, normed, past_kv, length, attention_mask)
-        x = self.self_attn_residual.post(x, _inner(self.self_attn_inner_residual, normed, attended))
+        x = self.self_attn_residual.post(x, attended)
         x, weights = self._cross_attend(x, cross_kv, cross_attention_mask, need_weights=True)
         return self._feed_forward(x), kv, weights
 
@@ -219,8 +231,7 @@ class DecoderLayer(nn.Module):
         """Return x after cross-attention, and the weights over the regions."""
         normed = self.cross_attn_residual.pre(x)
         attended = self.cross_attn.attend(self.cross_attn.queries(normed), *cross_kv, mask, need_weights=need_weights)
-        inner = _inner(self.cross_attn_inner_residual, normed, attended.values)
-        return AttentionOutput(self.cross_attn_residual.post(x, inner), attended.weights)
+        return AttentionOutput(self.cross_attn_residual.post(x, attended.values), attended.weights)
 
     def _feed_forward(self, x: Float[Tensor, "B Q D"]) -> Float[Tensor, "B Q D"]:
         return self.feed_forward_residual.post(x, self.feed_forward(self.feed_forward_residual.pre(x)))
@@ -243,10 +254,6 @@ def attend_cached(
     mask = None if attention_mask is None else attention_mask.flatten(0, 1)
     attended = attention.attend(queries, keys.flatten(0, 1), values.flatten(0, 1), mask).values
     return attended.view(B, K, D), (keys, values)
-
-
-def _inner(residual: Residual | None, x: Tensor, y: Tensor) -> Tensor:
-    return y if residual is None else residual.post(x, y)
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,36 +284,16 @@ class TransformerDecoder(Decoder):
 
     uses_global_feature = False
     layers: Any
-    layer_class: type[DecoderLayer] = DecoderLayer
+    layer_class: Callable[[Any], DecoderLayer] = DecoderLayer
 
-    def __init__(
-        self,
-        config: LayersConfig,
-        *,
-        inner_dropout: float | None = None,
-        double_norm: bool = False,
-        last_norm: bool = True,
-        output_bias: bool = True,
-        tie_embeddings: bool = False,
-        pad_token_id: int | None = None,
-    ) -> None:
-        """Create the layers.
-
-        inner_dropout, double_norm: as in DecoderLayer. last_norm: whether a normalization follows the last layer.
-        tie_embeddings: whether the output layer has the weights of the embedding, and no bias (Press and Wolf, 2017).
-        pad_token_id: a token to which no other one attends, and after which all tokens are equally likely.
-        """
+    def __init__(self, config: LayersConfig) -> None:
         super().__init__()
         self.num_heads = config.num_heads
-        self.pad_token_id = pad_token_id
         self.embedding = nn.Embedding(config.vocab_size, config.dim)
         self.dropout = Dropout(config.dropout)
-        self.layers = nn.ModuleList(
-            self.layer_class(config, inner_dropout=inner_dropout, double_norm=double_norm)
-            for _ in range(config.num_layers)
-        )
-        self.norm = nn.LayerNorm(config.dim) if last_norm else nn.Identity()
-        self.output = None if tie_embeddings else nn.Linear(config.dim, config.vocab_size, bias=output_bias)
+        self.layers = nn.ModuleList(self.layer_class(config) for _ in range(config.num_layers))
+        self.norm = nn.LayerNorm(config.dim) if config.ends_with_norm else nn.Identity()
+        self.output = None if config.is_tied else nn.Linear(config.dim, config.vocab_size, bias=config.output_bias)
 
     def reset_parameters(self) -> None:
         """Initialize all matrices from Xavier's uniform distribution, and embeddings with std 1 / sqrt(D)."""
@@ -320,8 +307,7 @@ class TransformerDecoder(Decoder):
 
     def init_state(self, memory: Memory, num_rows: int) -> TransformerState:
         """Return empty caches."""
-        mask = None if self.pad_token_id is None else memory.mask.new_zeros(memory.mask.shape[0], num_rows, 0)
-        return TransformerState(0, empty_kv(memory, self.num_heads, num_rows, 0, memory.states.dtype), mask)
+        return TransformerState(0, empty_kv(memory, self.num_heads, num_rows, 0, memory.states.dtype))
 
     def init_static_state(self, memory: Memory, num_rows: int, max_length: int) -> TransformerState | None:
         """Return caches of zeros for `max_length` tokens, and a mask that excludes all of them."""
@@ -339,11 +325,10 @@ class TransformerDecoder(Decoder):
         weights = current_mask = next_mask = None
         if state.attention_mask is not None:
             # every token attends to itself, so that none is without a key
-            ones = torch.ones_like(tokens, dtype=torch.bool).unsqueeze(-1)
-            current_mask = next_mask = append_kv(state.attention_mask, ones, -1, state.length)
-            if self.pad_token_id is not None:
-                real = tokens.ne(self.pad_token_id).unsqueeze(-1)
-                next_mask = append_kv(state.attention_mask, real, -1, state.length)
+            ones, visible = torch.ones_like(tokens, dtype=torch.bool), self._visible(tokens)
+            current_mask = next_mask = append_kv(state.attention_mask, ones.unsqueeze(-1), -1, state.length)
+            if visible is not None:
+                next_mask = append_kv(state.attention_mask, visible.unsqueeze(-1), -1, state.length)
         for layer, past_kv, cross_kv in zip(self.layers, state.kv_cache, memory.cross_kv, strict=True):
             x, next_kv, weights = layer.step(x, past_kv, state.length, cross_kv, memory.mask, current_mask)
             next_cache.append(next_kv)
@@ -352,10 +337,9 @@ class TransformerDecoder(Decoder):
 
     def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
         """Decode all positions at once."""
-        x, mask = self._embed(tokens, 0), None
-        if self.pad_token_id is not None:
-            diagonal = torch.eye(tokens.shape[-1], dtype=torch.bool, device=tokens.device)
-            mask = tokens.ne(self.pad_token_id).unsqueeze(-2) | diagonal
+        x, visible, mask = self._embed(tokens, 0), self._visible(tokens), None
+        if visible is not None:
+            mask = visible.unsqueeze(-2) | torch.eye(tokens.shape[-1], dtype=torch.bool, device=tokens.device)
         for layer, cross_kv in zip(self.layers, memory.cross_kv, strict=True):
             x = layer(x, cross_kv, memory.mask, mask)
         return self._logits(x, tokens)
@@ -364,9 +348,15 @@ class TransformerDecoder(Decoder):
         """Return the first layer's input; `first` is the position of the first token, counted from 0."""
         return self.dropout(add_token_positions(self.embedding(tokens), first))
 
-    def _logits(self, x: Float[Tensor, "B K *T D"], tokens: Int[Tensor, "B K *T"]) -> Float[Tensor, "B K *T V"]:
+    def _visible(self, tokens: Int[Tensor, "B K *T"]) -> Bool[Tensor, "B K *T"] | None:  # noqa: ARG002
+        """Return which tokens later ones attend to; None for all."""
+        return None
+
+    def _logits(
+        self,
+        x: Float[Tensor, "B K *T D"],
+        tokens: Int[Tensor, "B K *T"],  # noqa: ARG002
+    ) -> Float[Tensor, "B K *T V"]:
+        """Return the logits after states of the last layer; tokens: those at their positions."""
         x = self.norm(x)
-        logits = F.linear(x, self.embedding.weight) if self.output is None else self.output(x)
-        if self.pad_token_id is None:
-            return logits
-        return logits.masked_fill(tokens.eq(self.pad_token_id).unsqueeze(-1), 0.0)
+        return F.linear(x, self.embedding.weight) if self.output is None else self.output(x)

@@ -48,6 +48,21 @@ class TranslatorConfig(LayersConfig):
             )
         return self
 
+    @property
+    def inner_rate(self) -> float:
+        """Dropout of attention weights and inside the feed-forward networks."""
+        return self.inner_dropout
+
+    @property
+    def ends_with_norm(self) -> bool:
+        """Whether a layer normalization follows the last layer of each stack."""
+        return self.norm_first
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether the output layer has the weights of the embedding, and no bias."""
+        return True
+
     def build(self) -> Model:
         """Return a new model with random weights."""
         return Translator(self)
@@ -59,10 +74,8 @@ class TokenEncoder(nn.Module):
     def __init__(self, config: TranslatorConfig) -> None:
         super().__init__()
         self.dropout = Dropout(config.dropout)
-        self.layers = nn.ModuleList(
-            EncoderLayer(config, layer, inner_dropout=config.inner_dropout) for layer in range(config.num_layers)
-        )
-        self.norm = nn.LayerNorm(config.dim) if config.norm_first else nn.Identity()
+        self.layers = nn.ModuleList(EncoderLayer(config, layer) for layer in range(config.num_layers))
+        self.norm = nn.LayerNorm(config.dim) if config.ends_with_norm else nn.Identity()
         init_xavier_uniform_(self)
 
     def forward(self, embedded: Float[Tensor, "B N D"], attention_mask: Bool[Tensor, "B N"]) -> Memory:
@@ -94,9 +107,7 @@ class Translator(Model):
         super().__init__()
         self.config = config
         self.encoder = TokenEncoder(config)
-        self.decoder = TransformerDecoder(
-            config, inner_dropout=config.inner_dropout, last_norm=config.norm_first, tie_embeddings=True
-        )
+        self.decoder = TransformerDecoder(config)
         self.decoder.reset_parameters()
         self.generation_config = GenerationConfig(finished_beams="release", length_penalty=0.6, max_length=100)
 
