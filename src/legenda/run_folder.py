@@ -59,7 +59,6 @@ class _Parts(Config):
     data: Mapping[str, Any] | None = None
     environment: Mapping[str, str | None] | None = None
     stages: tuple[Mapping[str, Any], ...] | None = None
-    plugins: tuple[Mapping[str, Any], ...] | None = None
     task: str | None = None
     recipe: str | None = None
     extractor: str | None = None

@@ -17,7 +17,7 @@ class Options:
     """Describe a feature store or a run.
 
     Of a feature store: layout, images, regions, dimensions, dtype, boxes, ranges and broken entries. Of a run: model,
-    parameters, configuration, data, extractor, plugins, versions, training and scores. Where something is broken, it is
+    parameters, configuration, data, extractor, versions, training and scores. Where something is broken, it is
     named and the exit code is 2.
     """
 

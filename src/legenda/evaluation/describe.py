@@ -49,7 +49,6 @@ def inspect_run(name: str | Path, *, verify: bool = False) -> tuple[dict[str, An
         "generation": section.get("generation_config"),
         **{key: config.get(key) for key in ("recipe", "imported", "init_from", "data")},
         "extractor": extractor_name(str(config["extractor"])) if config.get("extractor") else None,
-        "plugins": [f"{plugin['name']} ({plugin['digest'][:8]})" for plugin in config.get("plugins", [])],
         **{f"stage {number}": stage for number, stage in enumerate(config.get("stages", []), start=1)},
         "written by": config.get("environment"),
         "training": _describe_training(folder),
