@@ -48,21 +48,6 @@ def vg():
     return read("mcan_vg")
 
 
-def expected_sizes(name):
-    return {"mcan_a": (50, 23, 28, 20, 32, 4, 2, 64, 24, 40, 1), "mcan_b": (33, 31, 18, 15, 24, 3, 3, 96, 16, 36, 2)}[
-        name
-    ]
-
-
-@pytest.mark.parametrize("name", QUESTIONS)
-def test_sizes_are_read_from_the_tensors(name):
-    config = imported(read(name)).config
-    assert expected_sizes(name) == (
-        *(config.vocab_size, config.answers, config.feature_dim, config.word_dim, config.dim, config.num_heads),
-        *(config.num_layers, config.ff_dim, config.pool_dim, config.pooled_dim, config.glimpses),
-    )
-
-
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
 def test_logits_and_probabilities(tensors, dtype, tolerance):
     with torch.no_grad():
@@ -116,19 +101,6 @@ def test_loss_and_gradients(name):
     assert len(whole) >= 10
     for released, gradient in whole.items():
         torch.testing.assert_close(source_values[released].float(), gradient, atol=1e-6, rtol=1e-6, msg=released)
-
-
-def test_sizes_of_the_form_for_grounding(vg):
-    config = imported(vg).config
-    assert (config.vocab_size, config.word_dim, config.feature_dim, config.dim) == (41, 18, 20, 32)
-    assert (config.num_heads, config.num_layers, config.ff_dim, config.pool_dim, config.pooled_dim) == (
-        4,
-        2,
-        128,
-        24,
-        64,
-    )
-    assert not any(name.endswith("attention.query.bias") for name in imported(vg).state_dict())
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])

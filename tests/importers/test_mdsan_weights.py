@@ -136,22 +136,6 @@ def test_beam_search(case, beam_size):
             assert (generated[length:] == 0).all()
 
 
-def test_what_names_and_shapes_tell(case):
-    model = case.model()
-    config, dsa = model.config, "encoder.layers.0.mhatts.0.attention.W" in case.weights
-    assert (config.vocab_size, config.feature_dim, config.dim, config.ff_dim) == (50, 64, 32, 64)
-    assert (config.num_heads, config.positions, config.branch_layers) == (4, 55, ())
-    assert (model.name, config.num_layers) == (("meshed", 3) if case.meshed else ("mdsan", 2))
-    assert config.distance == ("manhattan" if dsa else "none")
-    assert config.branches == (3 if "encoder.layers.0.mhatts.2.attention.fc_q.bias" in case.weights else 1)
-    assert (
-        model.generation_config.bos_token_id,
-        model.generation_config.eos_token_id,
-        model.generation_config.max_length,
-    ) == (2, 3, 20)
-    assert not model.training
-
-
 def test_branches_in_some_layers_only(weights):
     single = {name: value for name, value in weights.items() if not re.match(r"encoder\.layers\.0\.mhatts\.[12]", name)}
     model = load(single)
