@@ -52,12 +52,14 @@ def test_every_kind_of_file_gives_the_same_model(weights, tmp_path, suffix):
     assert not model.training
 
 
-@pytest.mark.parametrize(("key", "archive"), [("state_dict", True), ("model", False)])
-def test_a_checkpoint_of_training_with_the_weights_inside(weights, tmp_path, key, archive):
-    path = tmp_path / "last.pth"
+@pytest.mark.parametrize(
+    ("name", "key", "archive"), [("epoch13.pkl", "state_dict", True), ("last.pth", "model", False)]
+)
+def test_a_checkpoint_of_training_with_the_weights_inside(weights, tmp_path, name, key, archive):
     state = {key: weights, "epoch": 3, "numpy_rng_state": np.random.RandomState(0).get_state()}
-    torch.save(state, path, _use_new_zipfile_serialization=archive)
-    assert legenda.importers.load("aoanet", path).config.vocab_size == 51
+    state["optimizer"] = torch.optim.Adam([torch.zeros(2)]).state_dict()
+    torch.save(state, tmp_path / name, _use_new_zipfile_serialization=archive)
+    assert legenda.importers.load("aoanet", tmp_path / name).config.vocab_size == 51
 
 
 @pytest.mark.parametrize(

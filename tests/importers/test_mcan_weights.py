@@ -111,18 +111,6 @@ def test_scores_and_deltas_of_regions(vg, dtype, tolerance):
     torch.testing.assert_close(deltas, vg["out.reg"].to(dtype), atol=tolerance, rtol=0)
 
 
-def test_a_checkpoint_as_the_release_writes_it(tmp_path):
-    """epoch13.pkl holds the state of the optimizer along with the weights."""
-    tensors = read("mcan_a")
-    model = torch.nn.Linear(2, 2)
-    optimizer = torch.optim.Adam(model.parameters())
-    content = {"state_dict": weights(tensors), "optimizer": optimizer.state_dict(), "lr_base": 1e-4}
-    torch.save(content, tmp_path / "epoch13.pkl")
-    with torch.no_grad():
-        found = answered(importers.load("mcan", tmp_path / "epoch13.pkl"), tensors)
-    torch.testing.assert_close(found, tensors["out.logits"].float(), atol=1e-5, rtol=0)
-
-
 def test_openvqa_calls_the_layer_that_reads_regions_otherwise():
     tensors = read("mcan_a")
     renamed = {name.replace("img_feat_linear", "adapter.frcn_linear"): x for name, x in weights(tensors).items()}
