@@ -8,8 +8,6 @@ from legenda.papers import all_recipes, get_recipe
 from legenda.recipes import changes_first, parse_changes, read_recipe, recipe_to_toml
 from legenda.training.schedules import Noam
 
-XLAN = get_recipe("coco.xlan")
-
 
 def test_every_recipe_is_read_back_as_it_is_printed(tmp_path):
     path = tmp_path / "recipe.toml"

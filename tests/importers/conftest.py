@@ -31,9 +31,6 @@ class Numbers:
     def __getitem__(self, name: str) -> Tensor:
         return torch.from_numpy(self.arrays[name])
 
-    def __contains__(self, name: str) -> bool:
-        return name in self.arrays
-
 
 @pytest.fixture(scope="session")
 def numbers():
