@@ -4,7 +4,6 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal
 
 import pytest
@@ -16,6 +15,7 @@ from legenda.run_folder import STATE
 from legenda.tasks import Captioning
 from legenda.tasks import captioning as captioning_module
 from legenda.tasks import objectives as caption_objectives_module
+from legenda.tasks import self_critical as self_critical_module
 from legenda.tasks.base import SelfCriticalConfig
 from legenda.training import TrainingConfig, TrainResult, train
 from legenda.training import launch as launch_module
@@ -107,7 +107,13 @@ def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
         assert value == other[part], f"{part} differs"
 
 
-MODULES = {"cross_entropy": caption_objectives_module, "generate_captions": captioning_module}
+MODULES = {
+    "cross_entropy": caption_objectives_module,
+    "generate_captions": captioning_module,
+    "sample": self_critical_module,
+    "write_json": launch_module,
+    "init_run_dir": launch_module,
+}
 """Where a run calls functions that the loop does not call itself."""
 
 
@@ -115,11 +121,9 @@ class Killed(BaseException):
     """As sudden as a kill: nothing of ours catches it."""
 
 
-def stop_at(
-    monkeypatch: pytest.MonkeyPatch, name: str, call: int, *, done: bool, module: ModuleType | None = None
-) -> None:
-    """A run is stopped in the `call`-th call of a module's function, after the function's work or before it."""
-    module = module or MODULES.get(name, loop_module)
+def stop_at(monkeypatch: pytest.MonkeyPatch, name: str, call: int, *, done: bool) -> None:
+    """A run is stopped in the `call`-th call of a function, after the function's work or before it."""
+    module = MODULES.get(name, loop_module)
     original: Callable[..., Any] = getattr(module, name)
     calls = 0
 

@@ -4,40 +4,31 @@ import os
 import signal
 
 import pytest
-from small_runs import TRAINING, assert_same, outcome, run
+from small_runs import assert_same, outcome, run
 
 from legenda.training.loop import SIGNALS, SignalFlag, TrainingInterrupted, TrainingLoop
 
 
-@pytest.mark.parametrize(("signum", "step"), [(signal.SIGTERM, 6), (signal.SIGINT, 1)])
-def test_a_signal_saves_the_state_and_the_run_goes_on(completed_run, tmp_path, monkeypatch, signum, step):
-    original, handlers = TrainingLoop._learning_rate, [signal.getsignal(number) for number in SIGNALS]
+@pytest.mark.parametrize(
+    ("method", "at", "signum", "saved"),
+    [
+        ("_learning_rate", 5, signal.SIGTERM, 6),
+        ("_learning_rate", 0, signal.SIGINT, 1),
+        ("_validate", 24, signal.SIGTERM, 24),  # the last validation
+    ],
+)
+def test_a_signal_saves_the_state_and_the_run_goes_on(completed_run, tmp_path, monkeypatch, method, at, signum, saved):
+    original, handlers = getattr(TrainingLoop, method), [signal.getsignal(number) for number in SIGNALS]
 
-    def learning_rate(self, steps_ago=0):
-        if steps_ago == 0 and self.progress.step == step - 1:
+    def signalled(self, *arguments, **options):
+        if self.progress.step == at:
             os.kill(os.getpid(), signum)
-        return original(self, steps_ago)
+        return original(self, *arguments, **options)
 
-    monkeypatch.setattr(TrainingLoop, "_learning_rate", learning_rate)
-    with pytest.raises(TrainingInterrupted, match=rf"{signum.name} stopped training after step {step}; its state is"):
+    monkeypatch.setattr(TrainingLoop, method, signalled)
+    with pytest.raises(TrainingInterrupted, match=rf"{signum.name} stopped training after step {saved}; its state is"):
         run(tmp_path / "run")
     assert [signal.getsignal(number) for number in SIGNALS] == handlers
-    monkeypatch.undo()
-    run(tmp_path / "run")
-    assert_same(outcome(completed_run), outcome(tmp_path / "run"))
-
-
-def test_a_signal_in_the_last_validation_is_not_lost(completed_run, tmp_path, monkeypatch):
-    original = TrainingLoop._validate
-
-    def validate(self, progress_bar):
-        if self.progress.epoch == TRAINING.epochs:
-            os.kill(os.getpid(), signal.SIGTERM)
-        original(self, progress_bar)
-
-    monkeypatch.setattr(TrainingLoop, "_validate", validate)
-    with pytest.raises(TrainingInterrupted, match="SIGTERM stopped training after step 24"):
-        run(tmp_path / "run")
     monkeypatch.undo()
     run(tmp_path / "run")
     assert_same(outcome(completed_run), outcome(tmp_path / "run"))

@@ -17,7 +17,6 @@ from legenda.errors import LegendaError
 from legenda.regions import Regions
 from legenda.run_folder import HISTORY, STATE
 from legenda.training import is_finished
-from legenda.training import launch as launch_module
 from legenda.training import loop as loop_module
 from legenda.training.checkpoint import TENSORBOARD_FOLDER, read_history, read_progress
 from legenda.training.schedules import StepDecay
@@ -93,6 +92,8 @@ def test_the_weights_that_a_run_starts_with_stay_its_model_until_others_are_bett
 @pytest.mark.parametrize(
     ("name", "call", "done"),
     [
+        ("write_json", 1, True),  # config.json without vocabulary.txt
+        ("init_run_dir", 1, True),  # and with it
         ("cross_entropy", 5, True),  # after the first saved state
         ("generate_captions", 1, False),  # an epoch trained, not validated
         ("save_weights", 1, True),  # a better model kept, its score not yet in a state
@@ -121,17 +122,6 @@ def test_a_state_is_saved_within_an_epoch_and_once_at_its_end_after_validation(t
     )
     run(tmp_path / "run")
     assert saved == [(0, 4, 4), (1, 0, 6), (1, 2, 8), (2, 0, 12), (2, 4, 16), (3, 0, 18), (3, 2, 20), (4, 0, 24)]
-
-
-@pytest.mark.parametrize("name", ["write_json", "init_run_dir"])  # config.json without vocabulary.txt, and with it
-def test_a_run_stopped_while_its_folder_was_made_can_be_started_again(completed_run, tmp_path, monkeypatch, name):
-    folder = tmp_path / "run"
-    with monkeypatch.context() as patch:
-        stop_at(patch, name, 1, done=True, module=launch_module)
-        with pytest.raises(Killed):
-            run(folder)
-    run(folder)
-    assert_same(outcome(completed_run), outcome(folder))
 
 
 @pytest.mark.parametrize("resumed", [False, True])

@@ -91,9 +91,8 @@ def test_the_best_model_of_the_first_stage_and_the_validation_loss_are_kept(comp
 )
 def test_a_stopped_run_ends_as_one_that_was_never_stopped(completed_run, tmp_path, monkeypatch, name, call, done):
     folder = tmp_path / "run"
-    module = self_critical_module if name == "sample" else None
     with monkeypatch.context() as patch:
-        stop_at(patch, name, call, done=done, module=module)
+        stop_at(patch, name, call, done=done)
         with pytest.raises(Killed):
             run(folder, FIRST, fine_tuning=SECOND)
     torch.manual_seed(99)  # the new process starts with other random numbers
