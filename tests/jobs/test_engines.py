@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from command_results import error_of
+from command_results import error_of, everything_in
 from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scene
 from legenda.extractors import load_extractor
@@ -91,10 +91,6 @@ def commands(images, make_run, tmp_path) -> dict[str, str]:
     return {"captions": f"caption {images} --model {run} {options}", "features": f"extract {images} {options}"}
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
 @pytest.mark.parametrize("kind", [pytest.param("captions", marks=pytest.mark.slow), "features"])
 def test_an_engine_writes_the_files_of_this_process(commands, run_command, tmp_path, kind, engine):
     folders = {name: tmp_path / name for name in ("local", engine)}
@@ -103,7 +99,7 @@ def test_an_engine_writes_the_files_of_this_process(commands, run_command, tmp_p
         assert code == 2
         assert "12 images in 4 shards" in output
         assert "1 of 12 images could not be" in err
-    found = [contents(out) for out in folders.values()]
+    found = [everything_in(out) for out in folders.values()]
     assert len([name for name in found[0] if name.startswith(f"{kind}-")]) == (4 if kind == "captions" else 8)
     assert found[0] == found[1]
 
@@ -150,7 +146,7 @@ def test_a_killed_driver_is_resumed_and_its_workers_end(commands, run_command, t
     assert 0 < len(complete) < 4
     assert run_command(command)[0] == 2
     assert {path: path.stat().st_ino for path in complete} == complete  # not written again
-    assert contents(out) == contents(tmp_path / "expected")
+    assert everything_in(out) == everything_in(tmp_path / "expected")
 
 
 def test_an_error_of_a_worker_reaches_the_caller(commands, run_command, tmp_path, engine):

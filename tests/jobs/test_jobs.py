@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from safetensors.torch import load_file
 
+from command_results import everything_in
 from legenda.data.captions import ScenesData
 from legenda.data.features import open_features
 from legenda.errors import ConfigError, DataError, LegendaError
@@ -77,16 +78,12 @@ def all_lines(job: Job) -> list[dict[str, Any]]:
     return [line for number in range(job.shards) for line in job.lines(number)]
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
 @pytest.fixture(scope="module")
 def expected(images, tmp_path_factory) -> dict[str, bytes]:
     """The files of an uninterrupted job."""
     out = tmp_path_factory.mktemp("uninterrupted")
     run(start(out, images))
-    return contents(out)
+    return everything_in(out)
 
 
 def test_each_image_is_in_one_shard_with_its_features_or_its_error(images, tmp_path):
@@ -115,7 +112,7 @@ def test_a_job_that_is_killed_at_any_call_equals_an_uninterrupted_one(images, ex
         except Killed:
             continue
     run(start(out, images))
-    assert contents(out) == expected
+    assert everything_in(out) == expected
 
 
 def test_complete_shards_are_not_repeated(images, tmp_path):
@@ -139,7 +136,7 @@ def test_an_image_that_kills_its_workers_becomes_an_error(images, expected, tmp_
     (line,) = [line for line in all_lines(start(tmp_path, images)) if "killed" in line.get("error", "")]
     name = str(images / "5.png")
     assert line == {"image": name, "error": f"{name} has killed its worker more than once; leave it out"}
-    assert contents(tmp_path)["features-00000000.safetensors"] == expected["features-00000000.safetensors"]
+    assert everything_in(tmp_path)["features-00000000.safetensors"] == expected["features-00000000.safetensors"]
     assert not list(tmp_path.glob(".*"))
 
 

@@ -4,12 +4,12 @@ import dataclasses
 import math
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
 from small_runs import DATA, TRAINING, open_scenes, run
 
+from command_results import everything_in
 from legenda.data.captions import DataModule
 from legenda.errors import LegendaError
 from legenda.extras.vqa import SceneQuestionsData
@@ -25,24 +25,19 @@ from legenda.training.schedules import StepDecay
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of a folder."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def test_a_finished_run_is_left_as_it_is(completed_run):
-    before = contents(completed_run)
+    before = everything_in(completed_run)
     assert run(completed_run).best_epoch == read_progress(completed_run).best_epoch
-    assert before == contents(completed_run)
+    assert before == everything_in(completed_run)
 
 
 def test_a_run_that_lost_its_weights_is_not_finished_and_says_how_to_begin_again(completed_run, tmp_path):
     shutil.copytree(completed_run, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("model.safetensors"))
-    before = contents(tmp_path)
+    before = everything_in(tmp_path)
     assert not is_finished(tmp_path, "a test")
     with pytest.raises(LegendaError, match=r"has lost its model\.safetensors, .*; delete the folder to start again"):
         run(tmp_path)
-    assert before == contents(tmp_path)
+    assert before == everything_in(tmp_path)
 
 
 OTHER_EXTRACTOR = dataclasses.replace(DATA, train=dataclasses.replace(DATA.train, extractor="another-01234567"))
@@ -65,10 +60,10 @@ OTHER_EXTRACTOR = dataclasses.replace(DATA, train=dataclasses.replace(DATA.train
     ],
 )
 def test_a_folder_with_other_settings_is_refused_and_left_alone(completed_run, changed, difference):
-    before = contents(completed_run)
+    before = everything_in(completed_run)
     with pytest.raises(LegendaError, match=rf"other settings \({difference}.*; name another folder with --out, or del"):
         run(completed_run, **changed)
-    assert before == contents(completed_run)
+    assert before == everything_in(completed_run)
 
 
 def test_a_folder_with_foreign_files_is_refused_and_left_alone(tmp_path):
@@ -102,10 +97,10 @@ def with_captions(change) -> DataModule:
     ],
 )
 def test_data_that_changed_are_refused_and_the_difference_named(completed_run, change, difference):
-    before = contents(completed_run)
+    before = everything_in(completed_run)
     with pytest.raises(LegendaError, match=difference):
         run(completed_run, data=with_captions(change))
-    assert before == contents(completed_run)
+    assert before == everything_in(completed_run)
 
 
 def test_the_digest_of_a_split_covers_records_and_no_functions():
