@@ -6,17 +6,14 @@ import re
 import shutil
 
 import pytest
-import torch
 from small_runs import DATA, TRAINING, open_scenes, run
 
 from command_results import everything_in
 from legenda.data.captions import DataModule
 from legenda.errors import LegendaError
 from legenda.extras.vqa import SceneQuestionsData
-from legenda.regions import Regions
 from legenda.run_folder import STATE
 from legenda.tasks.base import describe_split
-from legenda.tasks.captioning import Captioning
 from legenda.text import Vocabulary
 from legenda.training import TrainingConfig, is_finished
 from legenda.training.checkpoint import read_progress
@@ -124,17 +121,6 @@ def test_features_without_boxes_are_refused_before_anything_is_written(tmp_path)
     with pytest.raises(LegendaError, match="scenes holds no boxes, which ngsan needs"):
         run(tmp_path / "run", data=data)
     assert not (tmp_path / "run").exists()
-
-
-def test_a_grid_without_boxes_trains_a_model_that_knows_its_cells():
-    def read(positions):
-        return Regions(torch.ones(len(positions), 49, DATA.feature_dim))
-
-    splits = {name: dataclasses.replace(getattr(DATA, name), read=read) for name in ("train", "validation")}
-    data = dataclasses.replace(DATA, has_boxes=False, **splits)
-    model = Captioning(data).create("mdsan", {"dim": 16, "num_heads": 2, "num_layers": 1, "ff_dim": 16})
-    assert model.needs_boxes
-    assert model.encode(read([0, 1])).states.isfinite().all()
 
 
 @pytest.mark.parametrize(
