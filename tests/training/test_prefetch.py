@@ -17,20 +17,6 @@ from legenda.training.stage import Prefetcher
 CPU = torch.device("cpu")
 
 
-def test_what_was_started_is_read_once_and_in_another_thread():
-    seen = []
-
-    def read(positions):
-        seen.append((positions.tolist(), threading.current_thread() is threading.main_thread()))
-        return {"features": torch.from_numpy(positions) * 2}
-
-    reader = Prefetcher(read, CPU)
-    reader.start(np.array([3, 1]))
-    assert reader.next(np.array([3, 1]))["features"].tolist() == [6, 2]
-    assert reader.next(np.array([5]))["features"].tolist() == [10]
-    assert seen == [([3, 1], False), ([5], True)]
-
-
 def test_the_next_batch_is_read_while_this_one_is_computed():
     started, go_on = threading.Event(), threading.Event()
 
