@@ -22,13 +22,6 @@ def test_the_rate_falls_after_each_named_epoch():
     assert rates == [8.0] * 6 + [4.0] * 3 + [2.0] * 3 + [1.0] * 3
 
 
-def test_aoanet_released():
-    """2e-4 times 0.8 for every three epochs done."""
-    schedule = StepDecay(learning_rate=2e-4, warmup_steps=0, decay=0.8, decay_after=tuple(range(3, 40, 3)))
-    for epoch in range(1, 26):
-        assert schedule.at(0, epoch) == pytest.approx(2e-4 * 0.8 ** ((epoch - 1) // 3))
-
-
 def test_ngsan_over_fifteen_epochs():
     """min(t * 1e-4, 3e-4) to epoch 6, then halved every three epochs."""
     schedule = EpochwiseLR()
