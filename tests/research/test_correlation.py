@@ -65,12 +65,6 @@ def test_each_of_the_experts_ratings_is_an_observation_and_own_references_are_le
         assert found["metrics"][name]["rho"] == pytest.approx(np.corrcoef(*ranks)[0, 1])
 
 
-def test_the_coefficients_of_a_worked_example():
-    """Two concordant pairs, none discordant, ties in both: tau-b 2 / sqrt(5 * 3), tau-c 2 * 2 / (16 / 2)."""
-    b, c = tau([0.1, 0.1, 0.2, 0.3], [1, 2, 2, 2])
-    assert (b, c) == pytest.approx((2 / np.sqrt(5 * 3), 2 * 2 / 8))
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
