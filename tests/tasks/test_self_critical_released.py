@@ -6,25 +6,18 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from test_self_critical import NOTHING, batch_of
 from torch.nn import functional as F
 
 import legenda
 from legenda import Regions
-from legenda.data.captions import CaptionDataset
 from legenda.models.xtransformer import positions
-from legenda.tasks.base import Batch, SelfCriticalConfig
+from legenda.tasks.base import SelfCriticalConfig
 from legenda.tasks.objectives import cross_entropy, policy_gradient, policy_gradient_normalizer, token_mask
 from legenda.tasks.self_critical import Rewards, SelfCriticalObjective, token_log_probs
 from legenda.training import TrainingConfig
 
 RELEASED = Path(__file__).parents[1] / "importers" / "data"
-NOTHING = CaptionDataset((), (), lambda _: Regions(torch.zeros(1, 1, 3)), "nothing", "nothing")
-"""A split that these tests read nothing of."""
-
-
-def batch_of(regions: Regions, captions: torch.Tensor) -> Batch:
-    boxes = {} if regions.boxes is None else {"boxes": regions.boxes}
-    return {"features": regions.features, "mask": regions.mask_or_ones, "captions": captions, **boxes}
 
 
 def load_released(name: str) -> tuple[dict[str, torch.Tensor], legenda.models.Captioner, Regions]:
