@@ -74,16 +74,6 @@ def test_runs_are_evaluated_together(seeds, capsys):
     assert not (seeds / "seed0" / "evaluation_test.json").exists()
 
 
-def test_an_ensemble_of_a_run_with_itself_captions_as_the_run(seeds):
-    main(f"evaluate {seeds}/seed1 --split test".split())
-    main(f"evaluate {seeds}/seed1 {seeds}/seed1 --split test".split())
-    alone, together = (
-        json.loads((seeds / "seed1" / f"evaluation_test{end}.json").read_text())["captions"]
-        for end in ("", "_ensemble")
-    )
-    assert alone == together
-
-
 def test_a_run_starts_from_another(seeds, tmp_path, capsys):
     out = tmp_path / "run"
     # Another size is named in no option: it is that of the run.
