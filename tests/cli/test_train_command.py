@@ -87,9 +87,6 @@ def test_a_run_starts_from_another(seeds, tmp_path, capsys):
     assert config["stages"][0]["objective"] == "self_critical"
     assert config["stages"][0]["schedule"] == {"kind": "constant", "learning_rate": 1e-9, "warmup_steps": 0}
     assert (out / config["init_from"]).resolve() == (seeds / "seed0").resolve()
-    before, after = legenda.load(seeds / "seed0").state_dict(), legenda.load(out).state_dict()
-    for name, tensor in before.items():
-        torch.testing.assert_close(after[name], tensor, atol=1e-6, rtol=0)
     assert f"next: legenda evaluate {out}" in capsys.readouterr().out
 
 
