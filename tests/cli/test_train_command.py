@@ -109,6 +109,9 @@ def test_one_of_two_stages_starts_from_another_run(seeds, option, objective):
         ("fine_tuning.epochs=3", "a recipe has no part 'fine_tuning'"),
         ("training.learning_rate=1", "training has no option 'learning_rate'; did you mean schedule.learning_rate?"),
         ("--seeds 1 epochs=3", "a recipe has no part 'epochs'; did you mean training.epochs?"),
+        (f"{FEW} training.monitor=trut", "training.monitor='trut' is not a validation score; did you mean truth?"),
+        ("data.train=0", "data.train must be greater than or equal to 1, not 0"),
+        ("data.families=[]", "families must name at least one of near, size"),
     ],
 )
 def test_an_error_is_one_sentence(tmp_path, monkeypatch, run_command, line, message):
