@@ -8,10 +8,9 @@ import torch
 from torch import nn
 
 from legenda import Regions
-from legenda.attention import ATTENTIONS, DISTANCES, GEOMETRIES, AttentionConfig, MultiHeadAttention, PairGeometry
+from legenda.attention import DISTANCES, GEOMETRIES, AttentionConfig, MultiHeadAttention, PairGeometry
 from legenda.attention import multi_head as module
 from legenda.attention.distance import WINDOWS
-from legenda.attention.normalization import NORMS
 from legenda.errors import LegendaError
 
 DIM, HEADS = 16, 2
@@ -140,11 +139,7 @@ def test_options_that_cannot_be(options, message):
 @torch.no_grad()
 @pytest.mark.usefixtures("forget_plugins")
 def test_parts_that_users_register(draw_regions):
-    """A norm, a distance, a window, a geometry and an attention of a user's own."""
-
-    class Half(nn.Module):
-        def forward(self, x, _):
-            return x * 0.5
+    """A distance, a window and a geometry of a user's own; the guides register a norm and an attention."""
 
     class Sizes(nn.Module):
         def forward(self, *inputs):
@@ -153,22 +148,14 @@ def test_parts_that_users_register(draw_regions):
     def same_row(positions, *_):
         return positions[..., 1].unsqueeze(2) == positions[..., 1].unsqueeze(1), None
 
-    def first(options, dim, _, *, bias, **unused):
-        assert (options.norm, options.geometry) == ("half", "sizes")
-        assert set(unused) == {"dropout", "inner_dim", "output"}
-        return MultiHeadAttention(dim, 1, bias=bias)
-
-    NORMS.register("half")(lambda _: Half())
     GEOMETRIES.register("sizes")(lambda *_: Sizes())
     DISTANCES.register("columns")(lambda differences: differences[..., 0])
     WINDOWS.register("same_row")(same_row)
-    ATTENTIONS.register("first")(first)
     regions = draw_regions((4, 2), dim=DIM).to(dtype=torch.float64)
-    options = AttentionConfig(norm="half", distance="columns", window="same_row", geometry="sizes")
+    options = AttentionConfig(distance="columns", window="same_row", geometry="sizes")
     options.check(DIM)
     whole = attended(*build(options), regions, layer=0)
     assert whole.isfinite().all()
-    for name, plain in (("norm", "none"), ("distance", "none"), ("window", "none"), ("geometry", "none")):
-        other = options.replace(**{name: plain})
+    for name in ("distance", "window", "geometry"):
+        other = options.replace(**{name: "none"})
         assert not torch.allclose(whole, attended(*build(other), regions, layer=0)), name
-    assert options.replace(attention="first").build_attention(DIM, 2, dropout=0.0).num_heads == 1
