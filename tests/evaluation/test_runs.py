@@ -9,11 +9,8 @@ import pytest
 import legenda
 from command_results import error_of
 from legenda.data.captions import ScenesData
-from legenda.errors import LegendaError
-from legenda.evaluation.runs import load_captioner_run, load_run
-from legenda.extractors import load_extractor
+from legenda.evaluation.runs import load_run
 from legenda.models.checkpoint import save_weights
-from run_fixtures import ROOT
 
 SCENES = ScenesData(train=6, validation=4, test=2)
 
@@ -71,7 +68,6 @@ def test_the_model_of_an_earlier_stage_is_evaluated(make_run, run_command):
 def test_a_model_without_data_and_extractor_is_evaluated_on_given_data(folder, run_command):
     run = folder / "runs" / "x"
     config = json.loads((run / "config.json").read_text())
-    extractor = load_extractor(ROOT / "examples" / "my_extractor.py")
     data = f"--annotations {folder / 'data' / 'dataset.json'} --features {folder / 'data' / 'features.safetensors'}"
     for changes in ({"extractor": None}, {"data": {"kind": "unknown"}}):
         (run / "config.json").write_text(json.dumps({**config, "data": None} | changes))
@@ -79,9 +75,3 @@ def test_a_model_without_data_and_extractor_is_evaluated_on_given_data(folder, r
         assert code == 0, err
         written = json.loads((run / "evaluation_val.json").read_text())
         assert written["data"]["annotations"] == "../../data/dataset.json"
-    (run / "config.json").write_text(json.dumps({**config, "extractor": None}))
-    opened = load_captioner_run(run)
-    given = opened.resolve_extractor(str(ROOT / "examples" / "my_extractor.py"))
-    assert given.name == extractor.name
-    with pytest.raises(LegendaError, match="does not name the extractor"):
-        opened.resolve_extractor(None)
