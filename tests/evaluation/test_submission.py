@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 
 from command_results import error_of
-from legenda.cli.main import main
+from legenda.data.captions import KarpathyData
 from legenda.data.features import write_store
 from legenda.evaluation.evaluate import IMAGE_COUNTS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TINY = "model.dim=8 model.num_heads=2 model.num_layers=1 model.ff_dim=8 data.min_count=1"
-SHORT = "training.epochs=1 training.batch_size=2 training.captions_per_image=2 training.eval_beam_size=1"
 VAL = {391895: "train", 522418: "val", 7: "test"}
 OTHER = {9: "train", 11: "train"}
 TEST = ("COCO_test2014_000000000001", "42")
@@ -27,8 +25,8 @@ def store(path: Path, ids: tuple[str, ...], extractor: str = "mine-1") -> Path:
 
 
 @pytest.fixture(scope="module")
-def coco(tmp_path_factory) -> Path:
-    """A model trained on five images, three of them in val2014, and the features of two images of test2014."""
+def coco(tmp_path_factory, make_run) -> Path:
+    """A run on five images, three of them in val2014, and the features of two images of test2014."""
     folder = tmp_path_factory.mktemp("coco")
     images = [
         {
@@ -44,8 +42,8 @@ def coco(tmp_path_factory) -> Path:
     (folder / "dataset_coco.json").write_text(json.dumps({"images": images}))
     store(folder / "features.safetensors", tuple(map(str, (*VAL, *OTHER))))
     store(folder / "test.safetensors", TEST)
-    data = f"data.annotations={folder}/dataset_coco.json data.features={folder}/features.safetensors"
-    main(f"train flickr8k.transformer --out {folder}/my_run.2 {data} {TINY} {SHORT}".split())
+    data = KarpathyData(annotations=folder / "dataset_coco.json", features=folder / "features.safetensors", min_count=1)
+    make_run("transformer", data, folder=folder / "my_run.2")
     return folder
 
 
