@@ -104,14 +104,6 @@ def test_without_things_the_kind_of_the_whole_image_is_named(extractor):
     assert len((_FOLDER / "kinds.txt").read_text().splitlines()) == 1001
 
 
-def test_the_packaged_model_captions_with_its_vocabulary_and_repeats_itself():
-    pipeline = legenda.open("photo", device="cpu")
-    captions = [pipeline.caption([_beach()])[0] for _ in range(2)]
-    assert captions[0].tokens == captions[1].tokens
-    assert len(captions[0].text.split()) >= 4
-    assert 3e6 < pipeline.model.parameter_count < 6e6
-
-
 def test_expected_cider_is_that_of_the_references_and_orders_the_beams():
     """Of one reference of four words, whose vectors are expected whatever the image: 10 for itself, 0 for others."""
     reference = (2, 3, 4, 5)
