@@ -7,20 +7,17 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from test_vqa import create
 
 from legenda import Regions
 from legenda.extras.co_attention import CoAttentionDataModule
 from legenda.extras.grounding import BoxObjective, Expression, ExpressionDataset, Grounding, SceneExpressionsData
 from legenda.importers import load as load_released
-from legenda.models.checkpoint import load_any
-from legenda.papers import get_recipe
 from legenda.tasks.base import regions_to_batch
 from legenda.text.vocabulary import QuestionVocabulary
-from legenda.training import TrainingConfig, train
+from legenda.training import TrainingConfig
 
 RELEASED = Path(__file__).parents[1] / "importers" / "data" / "mcan_vg.safetensors"
-SCENE_SIZES = get_recipe("grounding.scenes").model_overrides
-SIZES = {**SCENE_SIZES, "dim": 32, "word_dim": 16, "num_layers": 1, "ff_dim": 32, "pool_dim": 16, "pooled_dim": 32}
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +30,6 @@ def data() -> CoAttentionDataModule:
 @pytest.fixture(scope="module")
 def task(data) -> Grounding:
     return Grounding(data)
-
-
-def create(task, model="mcan_grounding", **options):
-    torch.manual_seed(0)
-    return task.create(model, {**SIZES, "geometry": "query", **options})
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +105,7 @@ def test_predicted_boxes_and_their_accuracy_are_those_of_the_release(released):
 
 def test_padded_regions_teach_nothing(task, data):
     """They lie on the true box here, and the loss and its gradients are those of a batch without them."""
-    model = create(task, geometry="none")
+    model = create(task, "mcan_grounding", geometry="none")
     split = data.train
     regions = split.read(np.arange(2))
     truth = torch.from_numpy(split.boxes[:2] / np.tile(split.sizes[:2], 2)).unsqueeze(1)
@@ -135,7 +127,7 @@ def test_padded_regions_teach_nothing(task, data):
 
 
 def test_eight_expressions_are_learnt_by_heart(task, data, one_thread):  # noqa: ARG001
-    model = create(task)
+    model = create(task, "mcan_grounding")
     objective = task.objective(model, TrainingConfig(batch_size=8))
     positions = np.arange(len(data.train))
     assert len(positions) == 8
@@ -151,15 +143,3 @@ def test_eight_expressions_are_learnt_by_heart(task, data, one_thread):  # noqa:
     predictions = task.predict(model.eval(), data.train, positions, beam_size=1)
     assert list(predictions) == list(data.train.ids)
     assert task.score(predictions, data.train)["accuracy"] == 100.0
-
-
-def test_a_run_keeps_its_words_and_is_continued_with_them(data, tmp_path, one_thread):  # noqa: ARG001
-    task, training = Grounding(data), TrainingConfig(epochs=2, batch_size=4, monitor="accuracy")
-    trained = train("mcan_grounding", SIZES, task, (training,), tmp_path / "run", sections={})
-    model = load_any(tmp_path / "run")
-    assert model.vocabulary == data.vocabulary
-    positions = np.arange(len(data.validation))
-    score = task.score(task.predict(model, data.validation, positions, beam_size=1), data.validation)
-    assert score["accuracy"] == pytest.approx(trained.best)
-    others = Grounding(replace(data, vocabulary=QuestionVocabulary(("<pad>", "<unk>", "it"))))
-    assert others.create("mcan_grounding", SIZES, tmp_path / "run").vocabulary == data.vocabulary
