@@ -50,19 +50,6 @@ def test_the_reference_program(shared, name):
     assert rewards[:, 0].tolist() == pytest.approx([case["cider_d"] for case in cases], abs=1e-9)
 
 
-def test_bleu_of_each_image_as_in_pycocoevalcap(shared):
-    fixture = json.loads((shared / "fixtures/metrics_fakecap.json").read_text(encoding="utf-8"))
-    numbers: dict[str, int] = {}
-
-    def ids(caption):
-        return [numbers.setdefault(word, len(numbers) + 1) for word in caption.split()]
-
-    references = {image: [ids(caption) for caption in group] for image, group in fixture["tok_refs"].items()}
-    samples = pad([ids(caption) for caption in fixture["tok_candidates"].values()])
-    scores = BleuReward(references, eos="drop")(fixture["tok_candidates"], samples)
-    assert scores[:, 0].tolist() == pytest.approx(list(fixture["per_image"]["Bleu_4"].values()), abs=1e-9)
-
-
 @given(IMAGES)
 def test_the_rewards_are_the_scores_of_text(images):
     candidates, groups = zip(*images, strict=True)
