@@ -40,17 +40,6 @@ def test_what_is_written(folder):
     assert set(safetensors.torch.load_file(folder / "model.safetensors")) == set(build().state_dict())
 
 
-def test_it_comes_back_with_its_words(folder, draw_regions):
-    model, loaded = build().eval(), legenda.load(str(folder))
-    assert loaded.vocabulary == model.vocabulary
-    assert not loaded.training
-    regions = draw_regions((4, 2), dim=6)
-    captions = loaded.caption(regions, beam_size=2, max_length=4)
-    assert captions == model.caption(regions, beam_size=2, max_length=4)
-    assert len(captions) == 2
-    assert set(" ".join(captions).split()) <= set(WORDS)
-
-
 def test_its_rule_of_search_comes_back(tmp_path):
     model = build()
     model.generation_config = GenerationConfig(
@@ -163,8 +152,14 @@ def test_sizes_of_strangers_fill_no_memory(folder, options, message):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10  # KiB
 
 
-def test_a_start_model_without_generation_config_is_named(tmp_path):
-    model = legenda.create_model("transformer", vocab_size=9, feature_dim=3, dim=8, num_heads=2, num_layers=1, ff_dim=8)
-    (tmp_path / "config.json").write_text(json.dumps({"model": {"name": "transformer", "options": {}}}))
-    with pytest.raises(CheckpointError, match=r'config\.json has no usable "model" part'):
-        start_from(model, tmp_path)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, r'config\.json has no usable "model" part'),  # without the rule of search
+        ({"vocab_size": 6}, r"was trained with vocab_size=6, not 5; restore the vocabulary\.txt of its training"),
+    ],
+)
+def test_a_start_model_that_does_not_fit_is_named(tmp_path, options, message):
+    (tmp_path / "config.json").write_text(json.dumps({"model": {"name": "ngsan", "options": options}}))
+    with pytest.raises(CheckpointError, match=message):
+        start_from(build(), tmp_path)
