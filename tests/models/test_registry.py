@@ -31,11 +31,6 @@ def test_the_paper_sets_the_rest():
     assert (config.ff_dim, config.dropout, config.geometry_dim) == (2048, 0.1, 64)
 
 
-def test_an_unknown_name():
-    with pytest.raises(LegendaError, match=r"'ngsaan'; did you mean ngsan\? .*--plugin"):
-        legenda.create_model("ngsaan", **SMALL)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
