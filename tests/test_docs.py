@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -13,7 +15,7 @@ from PIL import Image
 import legenda
 from legenda import models
 from legenda.papers import RECIPES
-from legenda.registry import load_plugin, run_source
+from legenda.registry import run_source
 from legenda.tasks.self_critical import REWARDS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -54,9 +56,19 @@ def test_blocks_print_what_their_comments_state(capsys, tmp_path, monkeypatch):
         assert capsys.readouterr().out.endswith(end)
 
 
-@pytest.mark.usefixtures("forget_plugins")
-def test_the_attention_of_the_page_on_extending():
-    exec(compile(FILES["cosine.py"], "cosine.py", "exec"), {})
+@pytest.fixture
+def load(tmp_path, forget_plugins) -> Callable[[str], ModuleType]:  # noqa: ARG001
+    """Load a file of the pages on extending as a plugin."""
+
+    def call(name: str) -> ModuleType:
+        (tmp_path / name).write_text(FILES[name], encoding="utf-8")
+        return legenda.load_plugin(tmp_path / name)
+
+    return call
+
+
+def test_the_attention_of_the_page_on_extending(load):
+    load("cosine.py")
     model = legenda.create_model("transformer", vocab_size=9, feature_dim=5, attention="cosine", **SMALL).eval()
     features, mask = torch.randn(2, 4, 5), torch.tensor([[True] * 4, [True, True, False, False]])
     tokens = torch.zeros(2, 1, 3, dtype=torch.long)
@@ -65,10 +77,8 @@ def test_the_attention_of_the_page_on_extending():
     torch.testing.assert_close(padded, alone)
 
 
-@pytest.mark.usefixtures("forget_plugins")
-def test_the_decoder_of_the_page_on_extending(tmp_path):
-    (tmp_path / "gru.py").write_text(FILES["gru.py"], encoding="utf-8")
-    legenda.load_plugin(tmp_path / "gru.py")
+def test_the_decoder_of_the_page_on_extending(load):
+    load("gru.py")
     model = legenda.create_model("nsan", vocab_size=9, feature_dim=5, decoder="gru", **SMALL).eval()
     assert type(model.decoder).__name__ == "GRUDecoder"
     regions = legenda.Regions(torch.randn(2, 4, 5))
@@ -80,29 +90,23 @@ def test_the_decoder_of_the_page_on_extending(tmp_path):
     torch.testing.assert_close(chosen * counted, output.log_probs)
 
 
-@pytest.mark.usefixtures("forget_plugins")
-def test_the_loss_of_the_page_on_extending(tmp_path):
-    (tmp_path / "focal.py").write_text(FILES["focal.py"], encoding="utf-8")
-    module = legenda.load_plugin(tmp_path / "focal.py")
+def test_the_loss_of_the_page_on_extending(load):
+    module = load("focal.py")
     logits = torch.tensor([0.25, 0.75]).log().expand(1, 1, 2, 2)
     loss = module.FocalLoss.sum_cross_entropy(None, logits, torch.tensor([[[1, -1]]]))
     assert loss.item() == pytest.approx(-(0.25**2) * math.log(0.75))
     assert module.FocalCaptioning.name == RECIPES.get("focal").task
 
 
-@pytest.mark.usefixtures("forget_plugins")
-def test_the_extractor_with_a_name_of_the_page_on_extending(tmp_path):
-    (tmp_path / "blocks.py").write_text(FILES["blocks.py"], encoding="utf-8")
-    legenda.load_plugin(tmp_path / "blocks.py")
+def test_the_extractor_with_a_name_of_the_page_on_extending(load):
+    load("blocks.py")
     extractor = legenda.extractors.load_extractor("blocks:3")
     ((features, boxes),) = extractor.extract([Image.new("RGB", (9, 6), (255, 0, 0))])
     assert (extractor.name, features.shape, boxes) == ("blocks:3", (9, 3), None)
 
 
-@pytest.mark.usefixtures("forget_plugins")
-def test_the_other_parts_of_the_page_on_extending(tmp_path):
-    (tmp_path / "parts.py").write_text(FILES["parts.py"], encoding="utf-8")
-    legenda.load_plugin(tmp_path / "parts.py")
+def test_the_other_parts_of_the_page_on_extending(load, tmp_path):
+    load("parts.py")
     overrides = {**RECIPES.get("scenes.rms").model_overrides, **SMALL}
     model = legenda.create_model("ngsan", vocab_size=9, feature_dim=5, **overrides).eval()
     assert type(model.encoder.layers[0].attention.query_norm).__name__ == "MaskedRMSNorm"
@@ -132,10 +136,8 @@ def test_the_data_set_of_the_page_on_extending_trains(run_command, tmp_path):
     assert "CIDEr-D" in out
 
 
-@pytest.mark.usefixtures("forget_plugins")
-def test_the_reward_of_the_page_on_extending(tmp_path):
-    (tmp_path / "unique.py").write_text(FILES["unique.py"], encoding="utf-8")
-    load_plugin(tmp_path / "unique.py")
+def test_the_reward_of_the_page_on_extending(load):
+    load("unique.py")
     tokens = torch.tensor([[[4, 4, 0], [4, 5, 0]]]).numpy()
     values = REWARDS.get("unique")(torch.arange(1).numpy(), tokens)
     assert values.shape == (1, 2)
