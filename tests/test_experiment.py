@@ -19,12 +19,7 @@ FIELDS = {
 
 def test_python_and_the_command_train_the_same_run(tmp_path):
     result = legenda.train("scenes.ngsan", out=tmp_path / "python", device="cpu", precision="bf16", **FIELDS)
-    options = [
-        part
-        for section, fields in FIELDS.items()
-        for name, value in fields.items()
-        for part in (f"{section}.{name}={value}",)
-    ]
+    options = [f"{section}.{name}={value}" for section, fields in FIELDS.items() for name, value in fields.items()]
     common = ["--device", "cpu", "--precision", "bf16"]
     main(["train", "scenes.ngsan", "--out", str(tmp_path / "command"), *common, *options])
     for name in ("model.safetensors", "vocabulary.txt"):

@@ -41,8 +41,7 @@ def hub(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def run(make_run):
-    folder = make_run("ngsan", ScenesData(train=40, validation=2, test=3), **PRIVATE)
-    return folder
+    return make_run("ngsan", ScenesData(train=40, validation=2, test=3), **PRIVATE)
 
 
 def test_a_run_is_pushed_and_opened_again(hub, run, run_command, tmp_path, monkeypatch):
