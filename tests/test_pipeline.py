@@ -12,7 +12,6 @@ from PIL import Image
 
 import legenda
 import legenda.extractors.images as images_module
-from legenda.cli.main import main
 from legenda.compute import SearchOptions
 from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scenes
@@ -101,16 +100,6 @@ def test_several_threads_give_the_same_captions_as_one(pipeline, scenes):
 def test_bad_input_is_one_sentence(pipeline, images, options, error, message):
     with pytest.raises(error, match=message):
         pipeline.caption(images, **options)
-
-
-def test_the_command_captions_with_the_packaged_model_by_default(make_run, scenes, tmp_path, monkeypatch, capsys):
-    from legenda.models import checkpoint
-
-    scenes[0].save(tmp_path / "a.png")
-    run = make_run("ngsan", ScenesData(train=40, validation=2), "photo")
-    monkeypatch.setattr(checkpoint, "ASSETS", run.parent)
-    main(["caption", str(tmp_path / "a.png")])
-    assert capsys.readouterr().out.endswith(f"{legenda.open(run).caption(scenes[0]).text}\n")
 
 
 def test_the_example_of_the_readme_runs(make_run, scenes, tmp_path, capsys):
