@@ -10,13 +10,6 @@ from legenda.errors import DataError
 from legenda.regions import hide_regions, mask_zero_features
 
 
-def test_without_a_mask_all_regions_are_real():
-    regions = Regions(torch.zeros(2, 3, 4))
-    assert regions.boxes is None
-    assert torch.equal(regions.mask_or_ones, torch.ones(2, 3, dtype=torch.bool))
-    assert len(regions) == 2
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
