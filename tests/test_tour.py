@@ -15,7 +15,6 @@ pytest.importorskip("matplotlib", reason="needs the extra figures")
 import nbformat
 
 TOUR = Path(__file__).resolve().parents[1] / "docs" / "tour.ipynb"
-MEASURED = ("scores", "comparisons", "branches", "sharpness")
 
 
 def test_all_cells_run_in_order(monkeypatch):
@@ -33,6 +32,5 @@ def test_all_cells_run_in_order(monkeypatch):
     torch.set_num_threads(threads)
     plt.close("all")
     plt.rcdefaults()
-    assert set(MEASURED) <= set(names)
     sharpness = names["sharpness"]
     assert max(sharpness["NSA"]) - min(sharpness["NSA"]) < 0.01 < max(sharpness["plain"]) - min(sharpness["plain"])
