@@ -1,14 +1,14 @@
 """What the two networks of the extractor `photo` compute of an image, whose aspect is kept.
 
 MobileNetV2 1.0 for about 224 x 224 pixels, normalization folded into the convolutions; and NanoDet-Plus-m (COCO's 80
-classes) as a graph of PyTorch's functions.
+classes).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -16,7 +16,6 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from legenda.io import read_json
 from legenda.models.checkpoint import load_tensors
 
 _STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
@@ -80,71 +79,107 @@ _STRIDES = (8, 16, 32, 64)
 _BINS = 8
 """Bins of the distribution of each side's distance, in strides."""
 _BGR_MEAN, _BGR_STD = (103.53, 116.28, 123.675), (57.375, 57.12, 58.395)
-_STAGE_ENDS = (3, 11, 15)
-"""The channel shuffles, counted from 0, that end the three stages of the backbone."""
 _CANDIDATES, _MOST_BOXES, _MAX_OVERLAP, _MIN_SCORE = 300, 30, 0.6, 0.15
 
 
-@dataclass(frozen=True, eq=False)
-class NanoDet:
-    """The detector: operators (type, name, inputs, outputs, parameters) in order, and their weights."""
+_WIDTHS, _UNITS, _WIDTH = (116, 232, 464), (4, 8, 4), 96
+"""Channels and units of the backbone's stages, and channels after it."""
 
-    operators: list[list[Any]]
-    weights: dict[str, Tensor]
 
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Return the detector of a folder; raise LegendaError for a file that is missing or damaged."""
-        hint = "install legenda again"
-        weights = load_tensors(folder / "nanodet.safetensors", hint)
-        operators = read_json(folder / "nanodet.json", hint)
-        return cls(operators, {name: tensor.float() for name, tensor in weights.items()})
+def _leaky(inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> nn.Sequential:
+    convolution = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups)
+    return nn.Sequential(convolution, nn.LeakyReLU(0.1))
 
-    def __call__(self, images: Tensor) -> tuple[Tensor, list[Tensor]]:
+
+def _depthwise(channels: int, kernel: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(channels, channels, kernel, stride, kernel // 2, groups=channels)
+
+
+def _separable(stride: int) -> nn.Sequential:
+    """Return a depthwise convolution and one over the channels."""
+    return nn.Sequential(_leaky(_WIDTH, _WIDTH, 5, stride, _WIDTH), _leaky(_WIDTH, _WIDTH))
+
+
+class _ShuffleUnit(nn.Module):
+    """A unit of ShuffleNetV2: half of the channels pass, or are subsampled (Ma et al., ECCV 2018, Figure 3)."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        half, read = outputs // 2, inputs if stride == 2 else outputs // 2
+        self.shortcut = nn.Sequential(_depthwise(inputs, 3, 2), _leaky(inputs, half)) if stride == 2 else None
+        self.branch = nn.Sequential(_leaky(read, half), _depthwise(half, 3, stride), _leaky(half, half))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the map, with the channels of both halves in turn."""
+        kept, x = x.chunk(2, 1) if self.shortcut is None else (self.shortcut(x), x)
+        return F.channel_shuffle(torch.cat([kept, self.branch(x)], 1), 2)
+
+
+class _Ghost(nn.Module):
+    """Half of the channels by a convolution, and the others from these by a cheap one (Han et al., CVPR 2020)."""
+
+    def __init__(self, inputs: int, *, act: bool) -> None:
+        super().__init__()
+        half = _WIDTH // 2
+        self.primary = _leaky(inputs, half) if act else nn.Sequential(nn.Conv2d(inputs, half, 1))
+        self.cheap = _leaky(half, half, 3, groups=half) if act else nn.Sequential(_depthwise(half, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the map of both halves."""
+        x = self.primary(x)
+        return torch.cat([x, self.cheap(x)], 1)
+
+
+class _Fusion(nn.Module):
+    """Two ghost modules and a shortcut, from two maps of one size to one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ghosts = nn.Sequential(_Ghost(2 * _WIDTH, act=True), _Ghost(_WIDTH, act=False))
+        self.shortcut = nn.Sequential(_depthwise(2 * _WIDTH, 5), nn.Conv2d(2 * _WIDTH, _WIDTH, 1))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the fused map."""
+        both = torch.cat([x, y], 1)
+        return self.ghosts(both) + self.shortcut(both)
+
+
+class NanoDet(nn.Module):
+    """NanoDet-Plus-m: ShuffleNetV2 1.0, fusions up and down its three maps, a fourth map, and a head for each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(_leaky(3, 24, 3, 2), nn.MaxPool2d(3, 2, 1))
+        self.stages = nn.ModuleList()
+        for inputs, outputs, units in zip((24, *_WIDTHS[:-1]), _WIDTHS, _UNITS, strict=True):
+            others = (_ShuffleUnit(outputs, outputs, 1) for _ in range(units - 1))
+            self.stages.append(nn.Sequential(_ShuffleUnit(inputs, outputs, 2), *others))
+        self.reduce = nn.ModuleList(_leaky(width, _WIDTH) for width in _WIDTHS)
+        self.up, self.down = (nn.ModuleList(_Fusion() for _ in range(2)) for _ in range(2))
+        self.subsample = nn.ModuleList(_separable(2) for _ in range(2))
+        self.extra = nn.ModuleList(_separable(2) for _ in range(2))
+        self.heads = nn.ModuleList(
+            nn.Sequential(_separable(1), _separable(1), nn.Conv2d(_WIDTH, CLASSES + 4 * _BINS, 1)) for _ in _STRIDES
+        )
+
+    def forward(self, images: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Return outputs `(B, 80 + 32, anchors)` and the backbone's three maps for RGB images in 0..255."""
         mean, std = (torch.tensor(values).view(3, 1, 1) for values in (_BGR_MEAN, _BGR_STD))
-        values: dict[str, Tensor] = {}
-        output, maps = (images.flip(1) - mean) / std, []
-        for kind, name, inputs, outputs, parameters in self.operators:
-            arguments = [values[key] for key in inputs] or [output]
-            result = self._apply(kind, name, arguments, parameters, len(outputs))
-            values.update(zip(outputs, result, strict=True))
-            output = result[0]
-            if kind == "ShuffleChannel":
-                maps.append(output)
-        return output, [maps[index] for index in _STAGE_ENDS]
+        x, maps = self.stem((images.flip(1) - mean) / std), []
+        for stage in self.stages:
+            x = stage(x)
+            maps.append(x)
+        fine, middle, coarse = (reduce(x) for reduce, x in zip(self.reduce, maps, strict=True))
+        middle = self.up[0](_double(coarse), middle)
+        fine = self.up[1](_double(middle), fine)
+        middle = self.down[0](self.subsample[0](fine), middle)
+        last = self.down[1](self.subsample[1](middle), coarse)
+        levels = (fine, middle, last, self.extra[0](coarse) + self.extra[1](last))
+        return torch.cat([head(x).flatten(2) for head, x in zip(self.heads, levels, strict=True)], 2), maps
 
-    def _apply(self, kind: str, name: str, x: list[Tensor], parameters: dict[str, Any], outputs: int) -> list[Tensor]:
-        """Return the outputs of one operator; the keys of its parameters are ncnn's."""
 
-        def number(key: int, default: int = 0) -> int:
-            return int(float(parameters.get(str(key), default)))
-
-        match kind:
-            case "Input":
-                return x
-            case "Convolution" | "ConvolutionDepthWise":
-                weight, bias = self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias")
-                y = F.conv2d(x[0], weight, bias, number(3, 1), number(4), 1, number(7, 1))
-                if number(9) == 2:
-                    return [F.leaky_relu(y, float(parameters["-23310"].split(",")[1]))]
-                return [y.relu() if number(9) == 1 else y]
-            case "Pooling":
-                return [F.max_pool2d(x[0], number(1), number(2, 1), number(3))]
-            case "Split":
-                return [x[0]] * outputs
-            case "Slice":
-                return list(x[0].chunk(2, 1))
-            case "Concat":
-                return [torch.cat(x, 1 if x[0].dim() == 4 else 2)]
-            case "ShuffleChannel":
-                return [F.channel_shuffle(x[0], number(0))]
-            case "Interp":
-                return [F.interpolate(x[0], scale_factor=2, mode="bilinear", align_corners=False)]
-            case "BinaryOp":
-                return [x[0] + x[1]]
-            case _:  # Reshape
-                return [x[0].flatten(2)]
+def _double(x: Tensor) -> Tensor:
+    return F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
 
 
 def decode(output: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
@@ -255,10 +290,11 @@ class Vision:
     def load(cls, folder: Path) -> Self:
         """Return the networks of a folder; raise LegendaError for a file that is missing or damaged."""
         with torch.device("meta"):  # weights are not drawn first
-            mobilenet = MobileNetV2()
-        weights = load_tensors(folder / "mobilenet.safetensors", "install legenda again")
-        mobilenet.load_state_dict(weights, assign=True)
-        return cls(mobilenet.eval().to(memory_format=torch.channels_last), NanoDet.load(folder))
+            mobilenet, nanodet = MobileNetV2().eval(), NanoDet().eval()
+        for network, name in ((mobilenet, "mobilenet"), (nanodet, "nanodet")):
+            weights = load_tensors(folder / f"{name}.safetensors", "install legenda again")
+            network.load_state_dict({key: tensor.float() for key, tensor in weights.items()}, assign=True)
+        return cls(mobilenet.to(memory_format=torch.channels_last), nanodet)
 
     @torch.inference_mode()
     def __call__(self, image: Image.Image) -> ImageVectors:
