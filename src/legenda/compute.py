@@ -46,8 +46,8 @@ class ComputeOptions(Config):
             return torch.device("cuda" if count else "mps" if has_mps else "cpu")
         device = torch.device(self.device)
         if (device.type == "cuda" and (device.index or 0) >= count) or (device.type == "mps" and not has_mps):
-            found = f"{count} CUDA devices" if device.type == "cuda" else "no MPS device"
-            raise ConfigError(f"the device {device} does not exist, PyTorch finds {found}; choose auto or cpu")
+            available = f"{count} CUDA devices" if device.type == "cuda" else "no MPS device"
+            raise ConfigError(f"the device {device} does not exist, PyTorch finds {available}; choose auto or cpu")
         return device
 
     def resolve_for_models(self) -> torch.device:

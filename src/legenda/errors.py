@@ -86,8 +86,8 @@ def install_line(extra: str) -> str:
 
     ways = f"pip install '.[{extra}]' in a clone of Legenda"
     with suppress(metadata.PackageNotFoundError):
-        found = [line.partition(";") for line in metadata.requires("legenda") or ()]
-        packages = [f"'{name.strip()}'" for name, _, marker in found if f'extra == "{extra}"' in marker]
+        requirements = [line.partition(";") for line in metadata.requires("legenda") or ()]
+        packages = [f"'{name.strip()}'" for name, _, marker in requirements if f'extra == "{extra}"' in marker]
         if packages:
             ways = f"pip install {' '.join(packages)}, or {ways}"
     return f"install it with {ways}{_CPU_HINT if extra == 'vision' else ''}"

@@ -101,10 +101,10 @@ def _caption(options: CaptionOptions) -> None:
         """Yield the captioned images; the errors of the others are kept."""
         limits = {"num_captions": options.num_captions, "batch_size": options.batch_size}
         need_attention = sheets is not None
-        found = pipeline.caption_files(
+        results = pipeline.caption_files(
             names, options.select(), progress=progress, need_attention=need_attention, **limits
         )
-        for result in found:
+        for result in results:
             if result.error is not None:
                 errors.append(result.error)
                 continue

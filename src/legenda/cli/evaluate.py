@@ -91,8 +91,8 @@ def _evaluate(options: EvaluateOptions) -> None:
     if not isinstance(first, CaptionerRun):
         of_captioners = ("others", "annotations", "images", "metrics", "repeats", *SearchOptions.model_fields)
         evaluation.reject_captioner_options(first, options, [name for name in of_captioners if name != "beam_size"])
-        found = evaluation.evaluate_task(first, options, path)
-        print(f"{found.format_scores(split)}\n{found.examples} examples of {split}; predictions in {found.path}")
+        result = evaluation.evaluate_task(first, options, path)
+        print(f"{result.format_scores(split)}\n{result.examples} examples of {split}; predictions in {result.path}")
         return
     members = [load_captioner_run(folder, options).load_stage(options.stage) for folder in options.others]
     if options.submission_dir is not None:
@@ -103,8 +103,8 @@ def _evaluate(options: EvaluateOptions) -> None:
         return
     data = resolve_data(first, options.annotations, options.features, options.images)
     collapse = None if options.repeats == "auto" else options.repeats == "collapse"
-    found = evaluation.evaluate_captions(
+    result = evaluation.evaluate_captions(
         first, members, data, split, search, options.metrics, collapse_repeats=collapse, path=path
     )
-    print(found.format_scores(split))
-    print(f"{found.examples} images of {split}, {search.describe()}; captions in {found.path}")
+    print(result.format_scores(split))
+    print(f"{result.examples} images of {split}, {search.describe()}; captions in {result.path}")

@@ -59,8 +59,8 @@ def run(options: ServeOptions) -> None:
     return_freed_memory()
     runs = {name: load_captioner_run(folder, options) for name, folder in unique_run_names(options.runs).items()}
     models = {
-        name: Pipeline.of_run(found, _load_extractor(found, options.extractor), consensus=options.consensus)
-        for name, found in runs.items()
+        name: Pipeline.of_run(run, _load_extractor(run, options.extractor), consensus=options.consensus)
+        for name, run in runs.items()
     }
     of_scenes = [model.extractor.name == "scenes" for model in models.values()]
     photographs = find_images(options.samples) if options.samples else []

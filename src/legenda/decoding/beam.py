@@ -110,9 +110,9 @@ def penalize(
 
 def _backtrack(groups: list[BeamGroup], num_return_sequences: int) -> GenerationOutput:
     """Return the first sequences, group by group, cut to the longest of all, with their attention weights."""
-    hypotheses = [group.finalize() for group in groups]
-    T = max((int(found.lengths.max()) for found in hypotheses if found.lengths.numel()), default=0)
-    outputs = [_to_output(found, group, T) for found, group in zip(hypotheses, groups, strict=True)]
+    finalized = [group.finalize() for group in groups]
+    T = max((int(hypotheses.lengths.max()) for hypotheses in finalized if hypotheses.lengths.numel()), default=0)
+    outputs = [_to_output(hypotheses, group, T) for hypotheses, group in zip(finalized, groups, strict=True)]
     return GenerationOutput.join(outputs).map(lambda rows: rows[:, :num_return_sequences])
 
 
@@ -344,10 +344,12 @@ class ConstrainedGroup(BeamGroup):
     def finalize(self) -> Hypotheses:
         """Return the hypotheses of the last state, best first; raise ConfigError where an image has none."""
         count = len(self._states) // (self._last + 1)
-        found = self.beams.gather(torch.arange(count, device=self._states.device).expand(len(self.is_finished), -1))
-        if bool(found.sum_log_probs[:, 0].isneginf().any()):
+        hypotheses = self.beams.gather(
+            torch.arange(count, device=self._states.device).expand(len(self.is_finished), -1)
+        )
+        if bool(hypotheses.sum_log_probs[:, 0].isneginf().any()):
             raise ConfigError(
                 f"no caption of at most {self.config.max_length} tokens holds all the required words; name fewer of "
                 "them, or search with more beams"
             )
-        return found
+        return hypotheses

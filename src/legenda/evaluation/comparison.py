@@ -106,7 +106,7 @@ def compare_seeds(first: Path, second: Path, *, split: str = "val") -> ScoringRe
     differences = compare_pairs(a, b)
     for metric, difference in differences.items():
         report.results[metric] = {"first": a[metric].tolist(), "second": b[metric].tolist(), **vars(difference)}
-    report.tables.append(seed_comparison_table([(m, a[m], b[m], found) for m, found in differences.items()]))
+    report.tables.append(seed_comparison_table([(m, a[m], b[m], difference) for m, difference in differences.items()]))
     return report
 
 

@@ -73,13 +73,13 @@ class HubCaptioner(Captioner):
             with torch.random.fork_rng(devices=cuda), torch.no_grad():
                 torch.manual_seed(options.seed)
                 settings |= {"return_dict_in_generate": True, "output_scores": True}
-                found = self.net.generate(pixel_values=pixels, num_return_sequences=num_captions, **settings)
+                output = self.net.generate(pixel_values=pixels, num_return_sequences=num_captions, **settings)
         except Exception as error:  # models raise exceptions of any type for inputs that they need and lack
             raise DataError(
                 f"{self.name} does not caption images alone ({reason_of(error)}); name another model"
             ) from error
-        tokens = found.sequences.unflatten(0, (B, num_captions))
-        sums = _log_probs(found).reshape(B, num_captions)
+        tokens = output.sequences.unflatten(0, (B, num_captions))
+        sums = _log_probs(output).reshape(B, num_captions)
         log_probs = torch.zeros(tokens.shape, device=tokens.device)
         log_probs[..., 0] = sums  # of the caption as a whole
         return GenerationOutput(tokens, log_probs, sums, torch.ones(*tokens.shape, 1, 1, device=tokens.device))
@@ -102,12 +102,12 @@ def _generate_settings(options: SearchOptions) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _log_probs(found: Any) -> Tensor:
+def _log_probs(output: Any) -> Tensor:
     """Return the score of each sequence: that of beam search, or the sum of the tokens' log-probabilities."""
-    if getattr(found, "sequences_scores", None) is not None:
-        return found.sequences_scores
-    scores = torch.stack(found.scores, dim=1).log_softmax(dim=-1)
-    tokens = found.sequences[:, -scores.shape[1] :]
+    if getattr(output, "sequences_scores", None) is not None:
+        return output.sequences_scores
+    scores = torch.stack(output.scores, dim=1).log_softmax(dim=-1)
+    tokens = output.sequences[:, -scores.shape[1] :]
     chosen = scores.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
     return chosen.masked_fill(chosen.isneginf(), 0.0).sum(dim=1)  # padding after the end
 

@@ -69,8 +69,8 @@ def run_extractor(extractor: Extractor, images: list[Image.Image], names: Sequen
         raise DataError(f"{where} failed ({reason_of(error)}); correct it") from error
     if not isinstance(regions, list) or len(regions) != len(images):
         count = f" of {len(regions)}" if isinstance(regions, list | tuple) else ""
-        found = f"{type(regions).__name__}{count}"
-        raise DataError(f"{where} returned a {found}; it must return a list with one entry per image")
+        returned = f"{type(regions).__name__}{count}"
+        raise DataError(f"{where} returned a {returned}; it must return a list with one entry per image")
     for name, entry in zip(names, regions, strict=True):
         types = [type(part).__name__ for part in entry] if isinstance(entry, tuple | list) else [type(entry).__name__]
         if types not in (["ndarray", "ndarray"], ["ndarray", "NoneType"]):
@@ -323,7 +323,7 @@ def find_unfamiliar(extractor: str, images: Iterable[tuple[str, np.ndarray | Non
     if extractor != "scenes":
         return []
     sides = ((name, boxes[:, 2:] - boxes[:, :2]) for name, boxes in images if boxes is not None and len(boxes))
-    return [name for name, found in sides if found.max() > _MAX_SCENE_SIDE]
+    return [name for name, sizes in sides if sizes.max() > _MAX_SCENE_SIDE]
 
 
 def describe_unfamiliar(names: list[str]) -> str | None:

@@ -240,10 +240,10 @@ def extract_regions(model: BottomUp, images: list[Image.Image], num_regions: int
         parameter = next(model.parameters())
         resized = torch.cat([_resize(image) for image in batch]).to(parameter)
         height, width = resized.shape[-2:]
-        found = model(resized, [resize_scale(image.size) for image in batch], num_regions)
-        frame = found[0][1].new_tensor([width, height, width, height])
+        regions = model(resized, [resize_scale(image.size) for image in batch], num_regions)
+        frame = regions[0][1].new_tensor([width, height, width, height])
         return [
-            (features.float().cpu().numpy(), (boxes / frame).clamp(0, 1).cpu().numpy()) for features, boxes in found
+            (features.float().cpu().numpy(), (boxes / frame).clamp(0, 1).cpu().numpy()) for features, boxes in regions
         ]
 
     return map_groups(extract_batch, images, resized_size)

@@ -90,9 +90,9 @@ def load_weights(model: nn.Module, state: dict[str, Tensor], path: Path, hint: s
     """Load weights by name; raise CheckpointError naming one that is missing or of another shape."""
     loaded: dict[str, Tensor] = {}
     for name, value in model.state_dict().items():
-        found = torch.zeros((), dtype=torch.long) if name.endswith("num_batches_tracked") else state.get(name)
-        if not isinstance(found, Tensor) or found.shape != value.shape:
-            shape = tuple(found.shape) if isinstance(found, Tensor) else "nothing"
+        tensor = torch.zeros((), dtype=torch.long) if name.endswith("num_batches_tracked") else state.get(name)
+        if not isinstance(tensor, Tensor) or tensor.shape != value.shape:
+            shape = tuple(tensor.shape) if isinstance(tensor, Tensor) else "nothing"
             raise CheckpointError(f"{path} has {shape} as {name}, where {tuple(value.shape)} is needed; {hint}")
-        loaded[name] = found.to(value.dtype)
+        loaded[name] = tensor.to(value.dtype)
     model.load_state_dict(loaded, assign=True)

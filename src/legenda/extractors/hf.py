@@ -67,5 +67,5 @@ def _extract(model: Any, processor: Any, num_regions: int | None, images: list[I
     probs = logits.softmax(dim=-1)[..., :-1] if has_no_object_class else logits.sigmoid()
     centers, sizes = outputs.pred_boxes.float().split(2, dim=-1)
     boxes = torch.cat([centers - sizes / 2, centers + sizes / 2], dim=-1).clamp(0, 1)
-    found = zip(states, boxes, probs.amax(dim=-1), strict=True)
-    return [select_regions(*image, num_regions) for image in found]
+    detections = zip(states, boxes, probs.amax(dim=-1), strict=True)
+    return [select_regions(*image, num_regions) for image in detections]

@@ -91,8 +91,8 @@ class BackboneData(CaptionedData):
             open_images, window = self.reader(images), getattr(self, "window", 0)
 
             def read(positions: np.ndarray) -> Regions:
-                found = run_extractor(extractor, open_images(positions), [ids[position] for position in positions])
-                return Regions.stack([Regions.from_numpy(*regions) for regions in found])
+                extracted = run_extractor(extractor, open_images(positions), [ids[position] for position in positions])
+                return Regions.stack([Regions.from_numpy(*regions) for regions in extracted])
 
             return CaptionDataset(
                 ids, references, read, self.source, extractor.name, open_images=open_images, window=window

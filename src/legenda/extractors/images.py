@@ -425,8 +425,8 @@ def extract_batch(batch: Sequence[ImageFile], extractor: Extractor) -> None:
             else:
                 groups += [[file] for file in group]
             continue
-        for file, found in zip(group, regions, strict=True):
-            file.regions = found
+        for file, image_regions in zip(group, regions, strict=True):
+            file.regions = image_regions
 
 
 def order_by_size(names: Sequence[str], folder: Path = Path()) -> list[int]:

@@ -90,12 +90,14 @@ def _extract(model: Any, num_regions: int | None, images: list[Image.Image]) -> 
     proposals, _ = model.rpn(inputs, maps)
     detections, _ = model.roi_heads(maps, proposals, inputs.image_sizes)
     frames = [torch.tensor([[0, 0, width, height]]).to(parameter) for height, width in inputs.image_sizes]
-    boxes = [found["boxes"] if len(found["boxes"]) else frame for found, frame in zip(detections, frames, strict=True)]
+    boxes = [
+        result["boxes"] if len(result["boxes"]) else frame for result, frame in zip(detections, frames, strict=True)
+    ]
     pooled = model.roi_heads.box_roi_pool(maps, boxes, inputs.image_sizes)
     features = model.roi_heads.box_head(pooled).float().split([len(corners) for corners in boxes])
     regions: list[ImageRegions] = []
-    for states, corners, frame, found in zip(features, boxes, frames, detections, strict=True):
-        scores = found["scores"].float() if len(found["boxes"]) else torch.ones(1, device=states.device)
+    for states, corners, frame, result in zip(features, boxes, frames, detections, strict=True):
+        scores = result["scores"].float() if len(result["boxes"]) else torch.ones(1, device=states.device)
         relative = (corners / frame[:, [2, 3, 2, 3]]).float().clamp(0, 1)
         regions.append(select_regions(states, relative, scores, num_regions))
     return regions

@@ -360,11 +360,11 @@ class SceneExpressionsData(SceneCounts):
         """Return the expressions about the scenes of a split; boxes are in pixels of the drawn image."""
         drawn, expressions, scenes = self.generate(name), [], []
         for index, scene in enumerate(drawn.scenes):
-            for number, found in enumerate(refer(scene)):
-                x1, y1, x2, y2 = (edge * SIDE for edge in found.thing.box)
-                tokens, boxes = tuple(found.text.split()), ((x1, y1, x2, y2),)
+            for number, expression in enumerate(refer(scene)):
+                x1, y1, x2, y2 = (edge * SIDE for edge in expression.thing.box)
+                tokens, boxes = tuple(expression.text.split()), ((x1, y1, x2, y2),)
                 expressions.append(
-                    Expression(f"{scene.id}-{number}", scene.id, tokens, boxes, (SIDE, SIDE), found.kind)
+                    Expression(f"{scene.id}-{number}", scene.id, tokens, boxes, (SIDE, SIDE), expression.kind)
                 )
                 scenes.append(index)
         return ExpressionDataset(tuple(expressions), scene_reader(drawn, scenes), "scenes", "scenes")

@@ -204,8 +204,8 @@ class VqaData(StoredData):
         return QuestionDataset.stored(read(name), open_stores(self.features))
 
     def _part(self, name: str) -> list[Question]:
-        found = read_vqa(*self._files(name))
-        return [replace(question, id=f"vg-{question.id}") for question in found] if name == "vg" else found
+        questions = read_vqa(*self._files(name))
+        return [replace(question, id=f"vg-{question.id}") for question in questions] if name == "vg" else questions
 
     def _answers(self) -> AnswerVocabulary:
         if self.answers is not None:

@@ -28,7 +28,7 @@ def load_aoanet(weights: StateDictMapper, *, num_heads: int | None = None, **opt
     use_bn = 2 if "att_embed.4.running_mean" in weights else int("att_embed.0.running_mean" in weights)
     embedded = f"att_embed.{1 if use_bn else 0}"
     attended = weights.size("core.attention.linears.0.weight") if multi_head else dim
-    found: dict[str, Any] = {
+    config: dict[str, Any] = {
         "vocab_size": weights.size("embed.0.weight"),
         "feature_dim": weights.size(f"{embedded}.weight", 1),
         "dim": dim,
@@ -43,15 +43,15 @@ def load_aoanet(weights: StateDictMapper, *, num_heads: int | None = None, **opt
         "use_bn": use_bn,
         "mean_feats": "fc_embed.0.weight" not in weights,
     }
-    if found["refiner_ff"]:
-        found["ff_dim"] = weights.size(f"{first}feed_forward.w_1.weight")
+    if config["refiner_ff"]:
+        config["ff_dim"] = weights.size(f"{first}feed_forward.w_1.weight")
     if not multi_head:
-        found["additive_dim"] = weights.size("core.attention.h2att.weight")
-    model = create_model("aoanet", **{**found, **options})
+        config["additive_dim"] = weights.size("core.attention.h2att.weight")
+    model = create_model("aoanet", **{**config, **options})
     names = read_names("aoanet") | {"encoder.input": embedded, **_attention_names(attended, multi_head)}
     weights.ignore(*(f"att_embed.{index}.num_batches_tracked" for index in (0, 4)))
     model = weights.load_into(model, names)
-    model.generation_config = model.generation_config.replace(beam_suppress_tokens=(found["vocab_size"] - 1,))
+    model.generation_config = model.generation_config.replace(beam_suppress_tokens=(config["vocab_size"] - 1,))
     return model
 
 
@@ -85,13 +85,13 @@ def load_xlan(weights: StateDictMapper, *, num_heads: int | None = None, **optio
     unless `options` override them, as in `act="relu"`. Raise CheckpointError naming a tensor that is missing,
     unexpected or misshapen.
     """
-    found = {
+    config = {
         "vocab_size": weights.size("word_embed.0.weight"),
         "num_layers": weights.count("encoder_layers.layers.{}."),
         "decoder_layers": weights.count("attention.layers.{}."),
         **sizes(weights, "attention.layers.0.encoder_attn", num_heads),
     }
-    model = create_model("xlan", **{**found, **options})
+    model = create_model("xlan", **{**config, **options})
     return weights.load_into(model, read_names("xlan") | region_norm(weights))
 
 
@@ -123,17 +123,17 @@ def load_xtransformer(weights: StateDictMapper, *, num_heads: int | None = None,
     """
     encoder = [f"encoder.layers.{i}" for i in range(weights.count("encoder.layers.{}."))]
     decoder = [f"decoder.layers.{i}" for i in range(weights.count("decoder.layers.{}."))]
-    found: dict[str, Any] = {
+    config: dict[str, Any] = {
         "vocab_size": weights.size("decoder.embed_tokens.weight"),
         "num_layers": len(encoder),
         "decoder_layers": len(decoder),
         **sizes(weights, "decoder.layers.0.cross_att", num_heads),
     }
-    found["position_base"] = _position_base(weights, found["dim"])
+    config["position_base"] = _position_base(weights, config["dim"])
     feed_forward = next((f"{layer}.ff_layer.fc1.weight" for layer in encoder + decoder[:-1]), None)
     if feed_forward is not None:
-        found["ff_dim"] = weights.size(feed_forward)
-    model = create_model("xtransformer", **{**found, **options})
+        config["ff_dim"] = weights.size(feed_forward)
+    model = create_model("xtransformer", **{**config, **options})
     return weights.load_into(model, read_names("xtransformer") | region_norm(weights))
 
 
@@ -223,7 +223,7 @@ def load_mcan(weights: StateDictMapper, *, num_heads: int | None = None, **optio
     """
     image = next((name for name in _IMAGE if f"{name}.weight" in weights), _IMAGE[0])
     dim = weights.size("lstm.weight_hh_l0", 1)
-    found: dict[str, Any] = {
+    config: dict[str, Any] = {
         "vocab_size": weights.size("embedding.weight"),
         "word_dim": weights.size("embedding.weight", 1),
         "feature_dim": weights.size(f"{image}.weight", 1),
@@ -231,8 +231,8 @@ def load_mcan(weights: StateDictMapper, *, num_heads: int | None = None, **optio
         "num_heads": usual_heads(dim) if num_heads is None else num_heads,
     }
     kind = "mcan_grounding" if "proj_scores.weight" in weights else "mcan"
-    found |= _grounder_sizes(weights) if kind == "mcan_grounding" else _mcan_sizes(weights)
-    model = build_model(kind, {**found, **options})
+    config |= _grounder_sizes(weights) if kind == "mcan_grounding" else _mcan_sizes(weights)
+    model = build_model(kind, {**config, **options})
     return weights.load_into(model, read_names(kind) | {"backbone.input": image})
 
 

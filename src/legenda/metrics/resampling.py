@@ -61,17 +61,17 @@ def intervals(
     ConfigError for settings out of range.
     """
     _check_settings(resamples, confidence)
-    found: dict[str, Interval | None] = {}
+    bounds: dict[str, Interval | None] = {}
     for key, counts in scores.counts.items():
         (names, score), sums = _SUMMED[key], np.array(counts, float)
         drawn = np.concatenate([score(weights @ sums) for weights in _bootstrap(len(sums), resamples, seed)])
-        found |= {name: _interval(drawn[:, n], confidence) for n, name in enumerate(names)}
+        bounds |= {name: _interval(drawn[:, n], confidence) for n, name in enumerate(names)}
     for name, value in scores.corpus.items():
-        if name not in found:
+        if name not in bounds:
             values = _values(scores, name)
             known = values[~np.isnan(values)]
-            found[name] = None if value is None else _interval_of_mean(known, resamples, confidence, seed)
-    return {name: found[name] for name in scores.corpus}
+            bounds[name] = None if value is None else _interval_of_mean(known, resamples, confidence, seed)
+    return {name: bounds[name] for name in scores.corpus}
 
 
 def compare(
@@ -94,17 +94,17 @@ def compare(
         raise DataError("the two sets were scored with different document frequencies; score both with the same ones")
     order = {image: position for position, image in enumerate(second.per_image)}
     positions = np.array([order[image] for image in first.per_image])
-    found: dict[str, Difference | None] = {}
+    comparisons: dict[str, Difference | None] = {}
     for key in [key for key in first.counts if key in second.counts]:
         a, b = np.array(first.counts[key], float), np.array(second.counts[key], float)[positions]
-        found |= _compare_sums(key, a, b, resamples, confidence, seed)
+        comparisons |= _compare_sums(key, a, b, resamples, confidence, seed)
     for name, value in first.corpus.items():
         if value is None or second.corpus.get(name) is None:
-            found[name] = None
-        elif name not in found:
+            comparisons[name] = None
+        elif name not in comparisons:
             differences = _values(first, name) - _values(second, name)[positions]
-            found[name] = _compare_means(differences[~np.isnan(differences)], resamples, confidence, seed)
-    return {name: found[name] for name in first.corpus}
+            comparisons[name] = _compare_means(differences[~np.isnan(differences)], resamples, confidence, seed)
+    return {name: comparisons[name] for name in first.corpus}
 
 
 def interval_of_ratio(

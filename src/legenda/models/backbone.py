@@ -136,7 +136,7 @@ def _enable_checkpointing(net: Any, name: str) -> None:
     """Let a network of transformers or timm checkpoint its layers; raise ConfigError for one that cannot."""
     owners = (net, getattr(net, "model", None))
     names = ("activation_checkpointing_enable", "gradient_checkpointing_enable", "set_grad_checkpointing")
-    enable = next((found for owner in owners for way in names if (found := getattr(owner, way, None))), None)
+    enable = next((method for owner in owners for way in names if (method := getattr(owner, way, None))), None)
     try:
         if enable is None:
             raise ValueError

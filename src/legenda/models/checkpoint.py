@@ -357,9 +357,9 @@ def start_from(model: Model, folder: Path) -> None:
     with _usable_section(folder / CONFIG):
         section = read_config(folder, _HINT)["model"]
         for name, remedy in _SIZES.items():
-            found = getattr(model.config, name, None)
-            if found != (expected := section["options"].get(name, found)):
-                raise CheckpointError(f"{folder} was trained with {name}={expected}, not {found}; {remedy}")
+            actual = getattr(model.config, name, None)
+            if actual != (expected := section["options"].get(name, actual)):
+                raise CheckpointError(f"{folder} was trained with {name}={expected}, not {actual}; {remedy}")
         if section["name"] == model.name:
             _set_generation_config(model, section)
     load_weights(model, folder / WEIGHTS)

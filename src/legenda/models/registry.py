@@ -204,11 +204,12 @@ def _decoder_config(name: str, config: ModelConfig) -> CaptionerConfig | None:
     fields = set(entry.config.model_fields)
     common = {key: getattr(config, key) for key in COMMON_FIELDS if key in fields and hasattr(config, key)}
     common |= {"feature_dim": config.memory_dim, "dim": config.memory_dim}
-    found = merge(entry.config, {**entry.settings, **common, **options}, f"{name}.decoder")
-    if not isinstance(found, CaptionerConfig):
+    decoder_config = merge(entry.config, {**entry.settings, **common, **options}, f"{name}.decoder")
+    if not isinstance(decoder_config, CaptionerConfig):
         raise ConfigError(f"decoder={other!r} is no captioner, so it has no decoder for {name}; choose another")
-    if found.memory_dim != config.memory_dim:
+    if decoder_config.memory_dim != config.memory_dim:
         raise ConfigError(
-            f"a decoder with dim={found.dim} cannot attend to {name} with dim={config.memory_dim}; leave dim out"
+            f"a decoder with dim={decoder_config.dim} cannot attend to {name} with dim={config.memory_dim}; "
+            "leave dim out"
         )
-    return found
+    return decoder_config

@@ -271,8 +271,7 @@ def _seed_notes(
     if len(sides) == 2 and len({len(values) for _, scores in sides for values in scores.values()}) == 1:
         compared = compare_pairs(sides[0][1], sides[1][1])
         differences = ", ".join(
-            f"{name} {found.difference:+.3f} ({found.low:+.3f} to {found.high:+.3f}, p {found.p:.3f})"
-            for name, found in compared.items()
+            f"{name} {d.difference:+.3f} ({d.low:+.3f} to {d.high:+.3f}, p {d.p:.3f})" for name, d in compared.items()
         )
         notes.append(
             f"{sides[0][0]} minus {sides[1][0]} over pairs of seeds, with Student's interval and p of a permutation "
@@ -363,7 +362,7 @@ def model_runs(
                 seconds=max((record.get("seconds", 0.0) for record in history), default=None),
                 scores={key: metric.value for key, metric in columns.items()},
                 intervals={key: metric.interval for key, metric in columns.items() if metric.interval is not None},
-                differences={metric: found for metric, found in differences.items() if found is not None},
+                differences={metric: d for metric, d in differences.items() if d is not None},
             )
         )
     return described

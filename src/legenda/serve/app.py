@@ -217,14 +217,14 @@ class _Captioner:
     async def answer(self, upload: UploadFile, settings: Settings, *, heads: bool) -> Captions:
         """Return the captions of an image as the API does."""
         start = time.monotonic()
-        request, found = await self.generate(upload, settings)
-        boxes = found.captions[0].boxes
+        request, image = await self.generate(upload, settings)
+        boxes = image.captions[0].boxes
         extractor = self.engine.models[request.model].extractor.name
         return Captions(
             model=request.model,
-            boxes=_round(boxes) if found.captions[0].has_boxes else None,
-            captions=[Caption.create(caption, with_heads=heads) for caption in found.captions],
-            things=found.captions[0].things,
+            boxes=_round(boxes) if image.captions[0].has_boxes else None,
+            captions=[Caption.create(caption, with_heads=heads) for caption in image.captions],
+            things=image.captions[0].things,
             warning=describe_unfamiliar(find_unfamiliar(extractor, [(_name_of(upload), boxes)])),
             seconds=round(time.monotonic() - start, 3),
         )
@@ -260,10 +260,10 @@ def _add_captions(app: FastAPI, captioner: _Captioner) -> None:
     )
     async def draw_attention(form: Annotated[SheetForm, _MULTIPART]) -> Response:
         """The captions as PNG, a tile with the attention of each word."""
-        request, found = await captioner.generate(form.image, form, _TILE_SIDE)
-        assert found.preview is not None
+        request, image = await captioner.generate(form.image, form, _TILE_SIDE)
+        assert image.preview is not None
         sheet = await asyncio.to_thread(
-            draw_caption_attention, found.preview, found.captions, title=request.model, head=form.head, side=_TILE_SIDE
+            draw_caption_attention, image.preview, image.captions, title=request.model, head=form.head, side=_TILE_SIDE
         )
         data = io.BytesIO()
         sheet.save(data, format="PNG")

@@ -194,7 +194,7 @@ class Engine:
         self.batches += 1
         request = group[0].request
         try:
-            captions = self.models[request.model].caption(
+            outputs = self.models[request.model].caption(
                 [upload.image for upload in group if upload.image is not None],
                 num_captions=request.num_captions,
                 **dict(request.search),
@@ -208,9 +208,9 @@ class Engine:
                 _LOG.exception("captioning failed")
             self._finish(group[0], error)
             return
-        for upload, found in zip(group, captions, strict=True):
+        for upload, output in zip(group, outputs, strict=True):
             self.completed += 1
-            self._finish(upload, CaptionedImage(found if request.num_captions > 1 else [found], upload.preview))
+            self._finish(upload, CaptionedImage(output if request.num_captions > 1 else [output], upload.preview))
 
     def _finish(self, upload: _Upload, outcome: CaptionedImage | Exception) -> None:
         """Drop the image, free its pixels and set the result."""

@@ -147,9 +147,9 @@ def mean_with_ci(values: Mapping[str, float]) -> MetricWithCI:
     """Return the mean of the values of all examples, each in 0..1, with a bootstrap interval over examples."""
     mean = fmean(values.values())
     single: dict[str, dict[str, float | None]] = {identity: {"mean": value} for identity, value in values.items()}
-    found = intervals(Scores({"mean": mean}, single, documents=None, df=None))["mean"]
-    assert found is not None
-    return MetricWithCI(mean, (found.low, found.high), len(values), per_example=values)
+    interval = intervals(Scores({"mean": mean}, single, documents=None, df=None))["mean"]
+    assert interval is not None
+    return MetricWithCI(mean, (interval.low, interval.high), len(values), per_example=values)
 
 
 def means_by_group(values: Mapping[str, float], groups: Mapping[str, str]) -> dict[str, MetricWithCI]:

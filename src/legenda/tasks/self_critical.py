@@ -250,7 +250,7 @@ def measure_samples(
 
 def describe_collapse(metrics: Mapping[str, float]) -> str | None:
     """Return the sentence that warns of collapsed samples, given means of `measure_samples`; None for healthy ones."""
-    found = [
+    violations = [
         f"{CURVES[name]} {metrics[name]:.2f} (limit {limit})"
         for name, limit, sign in (
             ("entropy", MIN_ENTROPY, 1),
@@ -260,10 +260,10 @@ def describe_collapse(metrics: Mapping[str, float]) -> str | None:
         )
         if name in metrics and sign * metrics[name] < sign * limit
     ]
-    if not found:
+    if not violations:
         return None
     return (
-        f"the sampled captions collapse: {', '.join(found)}; train again with a lower learning rate, "
+        f"the sampled captions collapse: {', '.join(violations)}; train again with a lower learning rate, "
         "training.self_critical.xe_weight of 0.1 or more, or fewer epochs"
     )
 

@@ -76,11 +76,11 @@ def init_run_dir(folder: Path, config: dict[str, Any], model: Model) -> None:
         old, new = read_config(folder, _DELETE), json.loads(json.dumps(config))
         new = {name: part for name, part in new.items() if name not in _KEPT and part is not None}
         new |= {name: part for name, part in old.items() if name in _KEPT}
-        found, kind = _difference(_with_epochs_of(new, old), new), "settings"
-        if found is None or found[0].startswith(DATA_DIGEST):
-            found, kind = _vocabulary_difference(folder, model) or found, "data"
-        if found is not None:
-            name, before, now = found
+        difference, kind = _difference(_with_epochs_of(new, old), new), "settings"
+        if difference is None or difference[0].startswith(DATA_DIGEST):
+            difference, kind = _vocabulary_difference(folder, model) or difference, "data"
+        if difference is not None:
+            name, before, now = difference
             raise CheckpointError(
                 f"{folder} holds a run with other {kind} ({name} is {before} there, {now} here); name another folder "
                 f"with --out, or {_DELETE}"
@@ -122,11 +122,13 @@ def _difference(old: Any, new: Any, name: str = "") -> tuple[str, str, str] | No
     if old == new:
         return None
     if isinstance(old, dict) and isinstance(new, dict):
-        found = (_difference(old.get(key), new.get(key), f"{name}.{key}".removeprefix(".")) for key in (*new, *old))
-        return next(filter(None, found), None)
+        differences = (
+            _difference(old.get(key), new.get(key), f"{name}.{key}".removeprefix(".")) for key in (*new, *old)
+        )
+        return next(filter(None, differences), None)
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new) and name == "stages":
-        found = (_difference(*pair, stage_name(stage)) for stage, pair in enumerate(zip(old, new, strict=True)))
-        return next(filter(None, found), None)
+        differences = (_difference(*pair, stage_name(stage)) for stage, pair in enumerate(zip(old, new, strict=True)))
+        return next(filter(None, differences), None)
     before, now = (value if isinstance(value, str) else json.dumps(value) for value in (old, new))
     return name.replace("model.options.", "model."), before, now
 
@@ -289,15 +291,15 @@ def _launch(
     fabric_strategy = "ddp" if world_size > 1 else "auto"
     if world_size > 1 and strategy == "fsdp":
         fabric_strategy = ModelParallelStrategy(shard, data_parallel_size=world_size, tensor_parallel_size=1)
-    found = ComputeOptions(device=device).resolve()
-    if found.index is not None and world_size > 1:
+    torch_device = ComputeOptions(device=device).resolve()
+    if torch_device.index is not None and world_size > 1:
         raise ConfigError(f"{device} is one device, but {world_size} are to be used; choose cuda, or one device")
     mixed = training.precision != "32-true"
     fabric = Fabric(
-        accelerator=found.type,
-        devices=devices if found.index is None else [found.index],
+        accelerator=torch_device.type,
+        devices=devices if torch_device.index is None else [torch_device.index],
         num_nodes=nodes,
-        plugins=autocast_plugin(training.precision, found.type) if mixed else None,
+        plugins=autocast_plugin(training.precision, torch_device.type) if mixed else None,
         strategy=fabric_strategy,
     )
     if world_size > 1:

@@ -372,8 +372,8 @@ class ConcatFeatureStore:
             if len(self.stores) == 1:
                 arrays = self.stores[0].read(slots[positions, 1])
             else:
-                found = [self.stores[number].read_valid(position) for number, position in slots[positions].tolist()]
-                arrays = pack(found, self.feature_dim, self.has_boxes)
+                valid = [self.stores[number].read_valid(position) for number, position in slots[positions].tolist()]
+                arrays = pack(valid, self.feature_dim, self.has_boxes)
             return Regions.from_numpy(arrays.features, arrays.boxes, arrays.mask)
 
         return read

@@ -66,10 +66,10 @@ def _draw(scenes: Sequence[Scene]) -> dict[str, Any]:
     boxes = np.zeros((len(scenes), most, 4), dtype=np.float32)
     mask = np.zeros((len(scenes), most), dtype=bool)
     for index, scene in enumerate(scenes):
-        found, found_boxes = find_things(draw_scene(scene))
-        features[index, : len(found)] = found
-        boxes[index, : len(found)] = found_boxes
-        mask[index, : len(found)] = True
+        region_features, region_boxes = find_things(draw_scene(scene))
+        features[index, : len(region_features)] = region_features
+        boxes[index, : len(region_features)] = region_boxes
+        mask[index, : len(region_features)] = True
     return {"features": features, "boxes": boxes, "mask": mask}
 
 

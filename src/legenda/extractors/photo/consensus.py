@@ -93,8 +93,8 @@ class Consensus:
 
     def _score(self, expected: np.ndarray, caption: Sequence[int]) -> float:
         values = normalized(caption, self.idf, self.rare)
-        found = (value * expected[self.slots[gram]] for gram, value in values.items() if gram in self.slots)
-        return 10 / _ORDERS * sum(found)
+        terms = (value * expected[self.slots[gram]] for gram, value in values.items() if gram in self.slots)
+        return 10 / _ORDERS * sum(terms)
 
 
 def ngrams(caption: Sequence[int]) -> Iterator[Ngram]:
