@@ -62,14 +62,14 @@ class SceneExpression:
 def refer(scene: Scene) -> tuple[SceneExpression, ...]:
     """PER_SCENE expressions, always the same for a scene."""
     rng = random.Random(f"expressions-{scene.id}")
-    one, other = scene.first, scene.second
+    first, second = scene.first, scene.second
     match scene.family:
         case "near":
-            pairs = (one, other), (other, one)
+            pairs = (first, second), (second, first)
             about = [SceneExpression(f"the thing next to the {a.color} {a.shape}", b, "near") for a, b in pairs]
         case "size":
-            sizes = ("larger", one), ("smaller", other)
-            about = [SceneExpression(f"the {word} {one.shape}", thing, "size") for word, thing in sizes]
+            sizes = ("larger", first), ("smaller", second)
+            about = [SceneExpression(f"the {word} {first.shape}", thing, "size") for word, thing in sizes]
         case "bind":
             about = []
         case _:

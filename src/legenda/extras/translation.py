@@ -377,8 +377,8 @@ class Translation(ReportedTask):
 
     def metric_names(self) -> Collection[str]:
         """Return BLEU, chrF and exact; raise LegendaError where sacrebleu is not installed."""
-        one = self.data.validation.at([0])
-        return self.score({one.ids[0]: one.references[0][0]}, one).keys()
+        subset = self.data.validation.at([0])
+        return self.score({subset.ids[0]: subset.references[0][0]}, subset).keys()
 
     @staticmethod
     def predict(model: Translator, split: ParallelDataset, indices: np.ndarray, *, beam_size: int) -> dict[str, str]:
@@ -394,9 +394,9 @@ class Translation(ReportedTask):
     @staticmethod
     def describe_example(split: ParallelDataset, index: int) -> Example:
         """Return the sentence and its references."""
-        one = split.at([index])
-        (references,) = one.printed.values()
-        return Example((("source", one.sentences[0]), *(("reference", text) for text in references)))
+        subset = split.at([index])
+        (references,) = subset.printed.values()
+        return Example((("source", subset.sentences[0]), *(("reference", text) for text in references)))
 
     @staticmethod
     def score_with_intervals(predictions: Mapping[str, Any], split: ParallelDataset) -> EvaluationResult:

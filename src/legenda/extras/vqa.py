@@ -368,7 +368,9 @@ class Vqa(CoAttentionTask):
     def metric_names(self) -> Collection[str]:
         """Return the names of the scores, found by scoring one question of each type."""
         annotations = self.data.validation.annotations
-        types = {(one.question_type, one.answer_type): question for question, one in annotations.items()}
+        types = {
+            (annotation.question_type, annotation.answer_type): question for question, annotation in annotations.items()
+        }
         return self.score(dict.fromkeys(types.values(), ""), self.data.validation).keys()
 
     @staticmethod

@@ -123,7 +123,7 @@ def evaluate(
         # any white space for the others, so that the U+00A0 of "3 1/2" makes two.
         images = zip(candidates, groups, strict=True)
         values["ROUGE-L"] = _mean(
-            [rouge_l(one.split(" "), [text.split(" ") for text in group]) for one, group in images]
+            [rouge_l(candidate.split(" "), [text.split(" ") for text in group]) for candidate, group in images]
         )
     if not {"CIDEr-D", "CIDEr"}.isdisjoint(columns):
         frequencies, source = resolve_document_frequencies(df, word_groups, tokenized=tokenized)

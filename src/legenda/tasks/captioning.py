@@ -117,8 +117,8 @@ class Captioning(Task):
     def metric_names(self) -> Collection[str]:
         """Return the names of the scores, found by scoring one image's own reference."""
         split = self.data.validation
-        one = replace(split, ids=split.ids[:1], references=split.references[:1])
-        return score_captions({one.ids[0]: one.references[0][0]}, one).keys()
+        subset = replace(split, ids=split.ids[:1], references=split.references[:1])
+        return score_captions({subset.ids[0]: subset.references[0][0]}, subset).keys()
 
     @staticmethod
     def predict(model: Captioner, split: CaptionDataset, indices: np.ndarray, *, beam_size: int) -> dict[str, str]:
