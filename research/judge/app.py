@@ -48,7 +48,7 @@ def create_judge_app(file: JudgmentFile, images: Sequence[Path], hosts: Sequence
         styles=("theme.css", "page.css", _FOLDER / "judge.css"),
         scripts=("dom.js", _FOLDER / "judge.js"),
         data=None,
-        texts={"title": "Which caption is more descriptive?"},
+        placeholders={"title": "Which caption is more descriptive?"},
         sources={"img-src": "'self' data:", "connect-src": "'self'"},
     )
 

@@ -139,9 +139,11 @@ def write_demo_report(folders: Mapping[str, Path], path: Path, photographs: Capt
     for name, result in results.items():
         settings = {"images": len(split), **caption_settings(runs[name].config, "test", search, "fast")}
         settings["weights"] = [runs[name].weights]
-        texts = {identity: caption.text for identity, caption in captions[name].items()}
+        predictions = {identity: caption.text for identity, caption in captions[name].items()}
         scores = {metric: score.value for metric, score in result.scores.items()}
-        write_evaluation(evaluation_path(folders[name], "test"), settings, "captions", texts, partial(dict, scores))
+        write_evaluation(
+            evaluation_path(folders[name], "test"), settings, "captions", predictions, partial(dict, scores)
+        )
     scene_runs = model_runs(runs, results, descriptions=DESCRIPTIONS)
     # the first scenes of each family, so that the choice does not depend on captions
     by_family = [[index for index, scene in enumerate(scenes.scenes) if scene.family == family] for family in FAMILIES]

@@ -153,13 +153,13 @@ def log_to_stderr() -> None:
 def load_plugins(arguments: Sequence[str]) -> list[str]:
     """Run the files of every --plugin, and return the other arguments."""
     rest: list[str] = []
-    texts = iter(arguments)
-    for text in texts:
-        option, equals, value = text.partition("=")
+    remaining = iter(arguments)
+    for argument in remaining:
+        option, equals, value = argument.partition("=")
         if option != "--plugin":
-            rest.append(text)
+            rest.append(argument)
             continue
-        file = value if equals else next(texts, "")
+        file = value if equals else next(remaining, "")
         if not file or file.startswith("--"):
             raise ConfigError("missing value for --plugin; name a Python file")
         from legenda.registry import load_plugin

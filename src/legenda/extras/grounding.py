@@ -82,12 +82,12 @@ def refer(scene: Scene) -> tuple[SceneExpression, ...]:
 
 def _plain(rng: random.Random, thing: Thing, scene: Scene) -> SceneExpression:
     """Return the thing by its kind, or by that part of it which it shares with no other."""
-    texts = [f"the {thing.color} {thing.shape}"]
+    phrases = [f"the {thing.color} {thing.shape}"]
     if sum(other.shape == thing.shape for other in scene.things) == 1:
-        texts.append(f"the {thing.shape}")
+        phrases.append(f"the {thing.shape}")
     if sum(other.color == thing.color for other in scene.things) == 1:
-        texts.append(f"the {thing.color} thing")
-    return SceneExpression(rng.choice(texts), thing, "plain")
+        phrases.append(f"the {thing.color} thing")
+    return SceneExpression(rng.choice(phrases), thing, "plain")
 
 
 Box = tuple[float, float, float, float]

@@ -70,7 +70,7 @@ class ParallelDataset:
         if not self.tokenized:
             return references
         pieces = BPETokenizer()
-        return {name: tuple(pieces.detokenize(text.split()) for text in texts) for name, texts in references.items()}
+        return {name: tuple(pieces.detokenize(line.split()) for line in lines) for name, lines in references.items()}
 
     def at(self, positions: Sequence[int]) -> ParallelDataset:
         """Some of the pairs."""
@@ -314,7 +314,7 @@ class TranslationObjective(Objective):
     @cached_property
     def pairs(self) -> tuple[EncodedLines, EncodedLines]:
         """Source and target sentences as token ids."""
-        encode, firsts = self.model.encode_text, (texts[0] for texts in self.split.references)
+        encode, firsts = self.model.encode_text, (references[0] for references in self.split.references)
         return EncodedLines.of(map(encode, self.split.sentences)), EncodedLines.of(map(encode, firsts))
 
     def read(self, indices: np.ndarray) -> Batch:

@@ -379,8 +379,8 @@ class Vqa(CoAttentionTask):
         del beam_size
         answers: dict[str, str] = {}
         for questions, regions in iter_batches(model, split, indices):
-            texts = model.answer(regions, [question.text for question in questions])
-            answers |= zip((question.id for question in questions), texts, strict=True)
+            predicted = model.answer(regions, [question.text for question in questions])
+            answers |= zip((question.id for question in questions), predicted, strict=True)
         return answers
 
     @staticmethod

@@ -280,8 +280,8 @@ class Mcan(CoAttentionModel):
         question = self.ids([tokenize_question(text) for text in questions])
         with eval_mode(self):
             logits, best = self(regions, question).max(dim=-1)
-        texts = [self.answers.tokens[number] for number in best.tolist()]
-        return list(zip(texts, logits.sigmoid().tolist(), strict=True))
+        answers = [self.answers.tokens[number] for number in best.tolist()]
+        return list(zip(answers, logits.sigmoid().tolist(), strict=True))
 
     def load_vocabulary(self, folder: Path) -> None:
         """Read both; raise CheckpointError where the number of answers differs from the model's."""

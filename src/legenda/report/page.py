@@ -113,7 +113,7 @@ def write_report(report: Report, path: str | Path) -> Path:
         styles=("theme.css", "page.css", "attention-viewer.css", "report.css"),
         scripts=("dom.js", "attention-viewer.js", "report.js"),
         data=_report_json(report),
-        texts={"title": report.title, "lead": report.lead},
+        placeholders={"title": report.title, "lead": report.lead},
         sources={"img-src": "data:"},
     )
     write_text(path, page)
@@ -126,29 +126,29 @@ def render_html(
     styles: Sequence[str | Traversable],
     scripts: Sequence[str | Traversable],
     data: Any,
-    texts: Mapping[str, str],
+    placeholders: Mapping[str, str],
     sources: Mapping[str, str],
 ) -> str:
     """Return an HTML page made from the assets of this package.
 
-    body: the asset with what <body> holds. texts: the values of its placeholders and of "title", which are escaped.
+    body: the asset with what <body> holds. placeholders: the values of those in it and of "title", which are escaped.
     styles, scripts: names of assets, or files of other packages, in order. data: the JSON data that the page's script
     reads. sources: further directives of the Content-Security-Policy, such as {"img-src": "data:"}; nothing else may
     be loaded.
     """
-    style_texts = [read_asset(name) for name in styles]
+    style_sheets = [read_asset(name) for name in styles]
     # after "<!--" and "<script", a parser of HTML would not end the element at "</script>"
-    script_texts = [read_asset(name).replace("<!--", r"\x3C!--") for name in scripts]
+    script_sources = [read_asset(name).replace("<!--", r"\x3C!--") for name in scripts]
     policy = {
         "default-src": "'none'",
-        "style-src": _hashes(style_texts),
-        "script-src": _hashes(script_texts),
+        "style-src": _hashes(style_sheets),
+        "script-src": _hashes(script_sources),
         "base-uri": "'none'",
         "form-action": "'none'",
         **sources,
     }
     # file names may hold lone surrogates, which UTF-8 cannot encode
-    escaped = {name: html.escape(text.encode("utf-8", "replace").decode()) for name, text in texts.items()}
+    escaped = {name: html.escape(text.encode("utf-8", "replace").decode()) for name, text in placeholders.items()}
     json_text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     for character in "<>&":  # so that the JSON cannot close the script element
         json_text = json_text.replace(character, f"\\u{ord(character):04x}")
@@ -156,8 +156,8 @@ def render_html(
         title=escaped["title"],
         body=Template(read_asset(body)).substitute(escaped),
         policy="; ".join(f"{name} {value}" for name, value in policy.items()),
-        styles="\n".join(f"<style>{text}</style>" for text in style_texts),
-        scripts="\n".join(f"<script>{text}</script>" for text in script_texts),
+        styles="\n".join(f"<style>{text}</style>" for text in style_sheets),
+        scripts="\n".join(f"<script>{text}</script>" for text in script_sources),
         data=json_text,
     )
 
@@ -168,8 +168,8 @@ def read_asset(name: str | Traversable) -> str:
     return file.read_text(encoding="utf-8")
 
 
-def _hashes(texts: Sequence[str]) -> str:
-    digests = (hashlib.sha256(text.encode()).digest() for text in texts)
+def _hashes(assets: Sequence[str]) -> str:
+    digests = (hashlib.sha256(asset.encode()).digest() for asset in assets)
     return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
 
 

@@ -327,8 +327,8 @@ def predict_and_score(
     for name, run in runs.items():
         split = splits[name]
         captions[name] = predict_with_attention(run, split, beam_size)
-        texts = {identity: caption.text for identity, caption in captions[name].items()}
-        scores = score_per_image(texts, dict(zip(split.ids, split.references, strict=True)), split.score)
+        predictions = {identity: caption.text for identity, caption in captions[name].items()}
+        scores = score_per_image(predictions, dict(zip(split.ids, split.references, strict=True)), split.score)
         bounds = {metric: None if i is None else (i.low, i.high) for metric, i in intervals(scores).items()}
         results[name] = EvaluationResult(
             {metric: MetricWithCI(value, bounds[metric], len(split)) for metric, value in scores.corpus.items()},

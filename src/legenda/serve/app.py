@@ -290,8 +290,10 @@ def _add_pages(app: FastAPI, captioner: _Captioner, samples: Mapping[str, Path],
         "max_bytes": max_bytes,
     }
 
-    def render(body: str, styles: Sequence[Any], scripts: Sequence[Any], data: Any, **texts: str) -> HTMLResponse:
-        page = render_html(body, styles=styles, scripts=scripts, data=data, texts=texts, sources=_SOURCES)
+    def render(
+        body: str, styles: Sequence[Any], scripts: Sequence[Any], data: Any, **placeholders: str
+    ) -> HTMLResponse:
+        page = render_html(body, styles=styles, scripts=scripts, data=data, placeholders=placeholders, sources=_SOURCES)
         return HTMLResponse(page)
 
     def render_page(answers: str = "") -> HTMLResponse:
