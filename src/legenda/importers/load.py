@@ -93,8 +93,8 @@ class StateDictMapper:
             match, name = next(((match, name) for match, name in matches if match), (None, ""))
             if match is None:
                 raise CheckpointError(f"{self.source} has no {target_key}, which {model.name} has with these options")
-            released, part = (name, slice(None)) if isinstance(name, str) else name
-            source_key = _fill(released, match.groups()) + target_key[match.end() :]
+            released_name, part = (name, slice(None)) if isinstance(name, str) else name
+            source_key = _fill(released_name, match.groups()) + target_key[match.end() :]
             self.source_keys[target_key] = source_key
             values[target_key] = self[source_key][part] if self[source_key].dim() else self[source_key]
         if extra := sorted(self.tensors.keys() - self._ignored - {*self.source_keys.values()}):
@@ -126,7 +126,7 @@ def _pattern(name: str, end: str = "") -> re.Pattern[str]:
     return re.compile(re.escape(name).replace(r"\{\}", r"(\d+)") + end)
 
 
-def _fill(released: str, numbers: Sequence[str]) -> str:
+def _fill(released_name: str, numbers: Sequence[str]) -> str:
     """Return a released name with the `numbers` of the model's name, as names.toml describes it."""
     following = iter(numbers)
 
@@ -134,7 +134,7 @@ def _fill(released: str, numbers: Sequence[str]) -> str:
         factor, offset = match.groups()
         return str(int(factor or 1) * int(next(following)) + int(offset or 0))
 
-    return re.sub(r"\{(?:(\d+)n\+(\d+))?\}", number, released)
+    return re.sub(r"\{(?:(\d+)n\+(\d+))?\}", number, released_name)
 
 
 _SPECIALS = {"UNK": UNKNOWN, "<unk>": UNKNOWN, "<pad>": PAD, "<bos>": BEGIN, "<eos>": END}

@@ -253,29 +253,29 @@ class AoANetDecoder(Decoder):
 
     def __init__(self, config: AoANetConfig) -> None:
         super().__init__()
-        dim, word_dim, released = config.dim, config.word_dim or config.dim, config.variant == "released"
+        dim, word_dim, is_released = config.dim, config.word_dim or config.dim, config.variant == "released"
         attended_dim = config.attended_dim if config.multi_head else dim
         self.dim, self.variant = dim, config.variant
         self.embedding = nn.Embedding(config.vocab_size, word_dim)
         self.dropout = Dropout(config.dropout)
         self.context_dropout = Dropout(config.dropout if config.context_dropout else 0.0)
         self.lstm = WordLSTM([word_dim, dim], dim)
-        self.query_norm = StdLayerNorm(dim) if config.multi_head and released else None
+        self.query_norm = StdLayerNorm(dim) if config.multi_head and is_released else None
         if config.multi_head:
             heads, p = config.num_heads, config.attention_dropout
             self.attention = MultiHeadAttention(
-                dim, heads, dropout=p, inner_dim=attended_dim, output=False, bias=released
+                dim, heads, dropout=p, inner_dim=attended_dim, output=False, bias=is_released
             )
         else:
             self.attention = AdditiveAttention(dim, dim, config.additive_dim)
         self.linear = nn.Linear(attended_dim + dim, dim) if config.context == "linear" else None
         self.second_lstm = nn.LSTMCell(attended_dim + dim, dim) if config.context.startswith("lstm") else None
         if config.context == "aoa":
-            query_dim = attended_dim if config.multi_head and not released else dim
+            query_dim = attended_dim if config.multi_head and not is_released else dim
             self.aoa = AttentionOnAttention(attended_dim, query_dim, dim)
         else:
             self.aoa = AttentionOnAttention(dim, dim, dim) if config.context == "lstm_aoa" else None
-        self.output = nn.Linear(dim, config.vocab_size, bias=released)
+        self.output = nn.Linear(dim, config.vocab_size, bias=is_released)
 
     def precompute_cross_kv(self, memory: Memory) -> Memory:
         """Compute keys and values of the regions, shared by all rows; values of additive attention are the regions."""

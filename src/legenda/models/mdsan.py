@@ -84,7 +84,7 @@ class MdsanConfig(TransformerConfig):
         return MdsanDecoder(self)
 
 
-def _scale_as_printed(module: nn.Module, config: MdsanConfig) -> None:
+def _set_scale(module: nn.Module, config: MdsanConfig) -> None:
     for attention in module.modules():
         if isinstance(attention, MultiHeadAttention):
             attention.scale_by_dim = config.scale_by_dim
@@ -98,7 +98,7 @@ class MdsanEncoder(TransformerEncoder):
         self.input_norm = nn.LayerNorm(config.dim)
         self.zero_rows_are_padding = config.zero_rows_are_padding
         self.grid_size = config.grid_size
-        _scale_as_printed(self, config)
+        _set_scale(self, config)
 
     def with_default_boxes(self, regions: Regions) -> Regions:
         """Return the regions with the boxes of a grid's cells, where they have none and number `grid_size` squared."""
@@ -155,7 +155,7 @@ class MdsanDecoder(TransformerDecoder):
         table = sinusoids(torch.arange(config.positions, dtype=torch.get_default_dtype()), config.dim)
         table = nn.init.xavier_uniform_(table) if config.variant == "released" else table
         self.register_buffer("position_table", table)
-        _scale_as_printed(self, config)
+        _set_scale(self, config)
 
     def reset_parameters(self) -> None:
         """Initialize all matrices from Xavier's uniform distribution, embeddings included."""
