@@ -107,7 +107,7 @@ def test_the_command_reports_the_difference(tmp_path, run_command, monkeypatch):
     assert out.startswith("torch: decoder, encoder, ")
     assert not (tmp_path / "somebody").exists()
     code, _, err = run_command(f"export {tmp_path / 'run'} --format torch --max-length 0")
-    assert (code, err.count("max_length must be")) == (2, 1)
+    assert (code, err.count("--max-length must be")) == (2, 1)
 
 
 def test_missing_packages_are_named_with_a_line_that_installs_them(tmp_path, run_command, monkeypatch):

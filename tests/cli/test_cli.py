@@ -98,6 +98,7 @@ ERRORS = [
     ("score a.json b.json", "a.json cannot be read"),
     ("caption a.png --temperature nan", "--temperature must be"),
     ("serve run --port 65536", "--port must be"),
+    ("export run --max-length -3", "--max-length must be greater than or equal to 1, not -3"),
     ("caption a.png", "a.png does not exist"),
     ("extract --extractor scenes", "name at least one image, folder or pattern"),
 ]

@@ -54,7 +54,7 @@ def test_photographs_come_first_and_before_the_training(page, runs, tmp_path, mo
 
     monkeypatch.setattr(demo, "_train", stop)
     with pytest.raises(LegendaError, match="before the training"):
-        demo.run(demo.Options(runs, report))
+        demo.run(demo.DemoOptions(runs=runs, report=report))
     output = capsys.readouterr().out
     assert str(report) in output
     first = report.read_text(encoding="utf-8")
@@ -67,7 +67,7 @@ def test_photographs_come_first_and_before_the_training(page, runs, tmp_path, mo
 
 def test_the_demo_uses_trained_runs_and_ends_with_the_command_for_photographs(runs, tmp_path, capsys):
     report = tmp_path / "report.html"
-    demo.run(demo.Options(runs, report))
+    demo.run(demo.DemoOptions(runs=runs, report=report))
     output = capsys.readouterr().out
     assert "ngsan is already trained" in output
     assert "transformer is already trained" in output
@@ -82,5 +82,5 @@ def test_failed_training_is_one_sentence(tmp_path, monkeypatch):
     with pytest.raises(
         LegendaError, match=r"training absent failed \(legenda train: there is no recipe 'scenes\.absent'"
     ):
-        demo.run(demo.Options(tmp_path, tmp_path / "report.html"))
+        demo.run(demo.DemoOptions(runs=tmp_path, report=tmp_path / "report.html"))
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]

@@ -1,15 +1,14 @@
 """`legenda convert`: feature stores of one format to another."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
 
+from legenda.config import Config
 from legenda.errors import ConfigError
 
 
-@dataclass(frozen=True)
-class Options:
+class ConvertOptions(Config):
     """Write the features of one or more stores to one new store, and verify it by reading it again.
 
     Reads packed safetensors, HDF5 (ID_grids or ID_features, ID_boxes, ID_size; file.hdf5:grids selects one where
@@ -30,7 +29,7 @@ class Options:
     """The name of the extractor of the features, where the files do not hold it; runs keep it."""
 
 
-def run(options: Options) -> None:
+def run(options: ConvertOptions) -> None:
     """Write the store and print one line about it."""
     if len(options.paths) < 2:
         raise ConfigError("name the feature stores to read and, last, the one to write")

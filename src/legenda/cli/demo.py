@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import torch
 
 from legenda.cli._parallel import run_parallel
 from legenda.compute import SearchOptions
+from legenda.config import Config
 from legenda.data.captions import ScenesData, scene_captions
 from legenda.data.scenes import FAMILIES, make_split
 from legenda.errors import DataError, LegendaError
@@ -47,8 +47,7 @@ LIMITS = (
 )
 
 
-@dataclass(frozen=True)
-class Options:
+class DemoOptions(Config):
     """Caption four photographs with the packaged model, then train a plain Transformer and NG-SAN on drawn scenes.
 
     The page `report` has the photographs within seconds and, at the end, also a comparison of the two models. Run
@@ -62,7 +61,7 @@ class Options:
     """The page, one file that opens offline."""
 
 
-def run(options: Options) -> None:
+def run(options: DemoOptions) -> None:
     """Caption the photographs, train and write the page."""
     photographs, text = write_photograph_report(PHOTOGRAPH_MODEL, options.report)
     print(text, end="\n\n", flush=True)

@@ -1,14 +1,14 @@
 """`legenda export`: a captioner as ONNX or torch.export files."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
+from legenda.config import Config, PositiveInt
 
-@dataclass(frozen=True)
-class Options:
+
+class ExportOptions(Config):
     """Write a captioner as an encoder and a decoder step that run without Legenda, and compare them with PyTorch.
 
     examples/caption_onnx.py captions with the ONNX files, onnxruntime and NumPy alone.
@@ -20,11 +20,11 @@ class Options:
     """onnx: encoder.onnx and decoder.onnx; torch: encoder.pt2 and decoder.pt2 of torch.export."""
     out: Path | None = None
     """The folder to write (default: the format, in the run folder or, for other models, in the current one)."""
-    max_length: int | None = None
+    max_length: PositiveInt | None = None
     """Greatest number of tokens, eos included; by default that of the model."""
 
 
-def run(options: Options) -> None:
+def run(options: ExportOptions) -> None:
     """Write the files and print the largest difference from PyTorch."""
     from legenda.export import export_captioner
     from legenda.models import load

@@ -1,13 +1,13 @@
 """`legenda import`: weights of a released code become a run folder."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
 
+from legenda.config import Config, Count
 
-@dataclass(frozen=True)
-class Options:
+
+class ImportOptions(Config):
     """Convert a released checkpoint to a run folder for the other commands.
 
     Sizes and ablations are read from the names and shapes of the tensors.
@@ -24,11 +24,11 @@ class Options:
     """For mcan: its answers, answer_dict.json or a list; its vocabulary is a text file of the questions' words."""
     out: Path | None = None
     """The run folder (default: runs/KIND)."""
-    num_heads: int | None = None
+    num_heads: Count | None = None
     """Attention heads, which the tensors do not show; by default those of the release."""
 
 
-def run(options: Options) -> None:
+def run(options: ImportOptions) -> None:
     """Write the run folder and print the next command."""
     from legenda.config import to_json
     from legenda.importers import load

@@ -2,18 +2,17 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 
+from legenda.config import Config
 from legenda.errors import DataError
 from legenda.run_folder import CONFIG
 
 
-@dataclass(frozen=True)
-class Options:
+class InspectOptions(Config):
     """Describe a feature store or a run.
 
     Of a feature store: layout, images, regions, dimensions, dtype, boxes, ranges and broken entries. Of a run: model,
@@ -25,11 +24,11 @@ class Options:
     """A feature store of any format, a run folder, USER/MODEL of Hugging Face's hub, or photo."""
     verify: bool = False
     """Read everything: all images of a store; of a run the weights and all files, and score its predictions again."""
-    json: bool = False
+    as_json: Annotated[bool, tyro.conf.arg(name="json")] = False
     """Print JSON, which also has the settings that are empty, off or 0."""
 
 
-def run(options: Options) -> None:
+def run(options: InspectOptions) -> None:
     """Print the facts and the problems; raise DataError where there are any."""
     path = Path(options.path)
     if (path.exists() and not (path / CONFIG).is_file()) or ":" in options.path:
@@ -42,7 +41,7 @@ def run(options: Options) -> None:
         from legenda.evaluation.describe import inspect_run
 
         facts, problems = inspect_run(options.path, verify=options.verify)
-    if options.json:
+    if options.as_json:
         print(json.dumps({**facts, "problems": problems}, indent=2, ensure_ascii=False))
     else:
         width = max(map(len, facts))

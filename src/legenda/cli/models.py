@@ -1,15 +1,13 @@
 """`legenda models`: every model, with its paper and its number of parameters."""
 
-from dataclasses import dataclass
-
 import tyro
 
 from legenda.cli.recipes import matching
+from legenda.config import Config
 from legenda.errors import ConfigError, did_you_mean
 
 
-@dataclass(frozen=True)
-class Options:
+class ModelsOptions(Config):
     """List the models with their parameters at the paper's size, their task and their paper.
 
     Variants of them, such as the rows of the papers' ablations, are recipes, which legenda recipes lists.
@@ -19,7 +17,7 @@ class Options:
     """A text in the name, the summary, the paper or the task, or a pattern such as "aoanet*"; by default all."""
 
 
-def run(options: Options) -> None:
+def run(options: ModelsOptions) -> None:
     """Print the table."""
     from legenda.models.registry import MODELS
 

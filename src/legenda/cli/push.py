@@ -1,13 +1,13 @@
 """`legenda push`: upload a run to Hugging Face's hub."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
 
+from legenda.config import Config
 
-@dataclass(frozen=True)
-class Options:
+
+class PushOptions(Config):
     """Upload the model of a run to Hugging Face's hub, with a model card: scores, data, versions, extractor, license.
 
     Other commands take the name in place of a run folder: legenda caption photo.jpg --model USER/MODEL. Log in with
@@ -24,7 +24,7 @@ class Options:
     """Create a private repository."""
 
 
-def run(options: Options) -> None:
+def run(options: PushOptions) -> None:
     """Upload and print the address."""
     from legenda.evaluation.describe import push_run
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 import tyro
 
+from legenda.config import Config
 from legenda.papers import RECIPES, all_recipes, all_tables, get_recipe
 from legenda.recipes import Recipe, recipe_to_toml
 
@@ -20,15 +20,14 @@ START, MODELS, TABLES, OTHERS, OWN = (
 )
 
 
-@dataclass(frozen=True)
-class Options:
+class RecipesOptions(Config):
     """List the recipes whose name or summary holds a text, or print one as TOML, as legenda train --config reads it."""
 
     filter: tyro.conf.Positional[str | None] = None
     """The name of a recipe, which is printed in full, as scenes.ngsan; or a text, or a pattern such as "coco.*"."""
 
 
-def run(options: Options) -> None:
+def run(options: RecipesOptions) -> None:
     """Print to the standard output."""
     recipes = all_recipes()
     if options.filter is None:
