@@ -49,7 +49,7 @@ def test_a_run_is_pushed_and_opened_again(hub, run, run_command, tmp_path, monke
     code, out, err = run_command(f"push {run} somebody/scenes --license cc-by-4.0 --private")
     assert code == 0, err
     assert out == f"{hub.url}/somebody/scenes\n"
-    assert [entry.get("visibility") for entry in hub.created] == ["private"]
+    assert [entry.get("visibility", entry.get("private")) in ("private", True) for entry in hub.created] == [True]
     files = hub.files["somebody/scenes"]
     assert sorted(files) == ["README.md", "config.json", "model.safetensors", "vocabulary.txt"]
     assert files["model.safetensors"] == (run / "model.safetensors").read_bytes()

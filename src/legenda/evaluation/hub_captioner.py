@@ -143,10 +143,10 @@ class HubRun(CaptionerRun):
 
 
 def _process(processor: Any, name: str, images: list[Image.Image]) -> list[ImageRegions]:
-    pixels = processor(images=images, return_tensors="np")["pixel_values"]
+    pixels = processor(images=images, return_tensors="pt")["pixel_values"].float().numpy()
     if pixels.ndim != 4 or pixels.shape[2] != pixels.shape[3]:
         raise ConfigError(f"{name} reads images of the shape {pixels.shape[1:]}, not squares; name another model")
-    return [(image.reshape(1, -1).astype(np.float32), _WHOLE) for image in pixels]
+    return [(image.reshape(1, -1), _WHOLE) for image in pixels]
 
 
 def load_hub_run(folder: Path, options: RunOptions) -> HubRun:
