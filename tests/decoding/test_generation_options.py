@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -45,6 +46,31 @@ def test_released_beams_find_the_true_ranking_with_a_wide_beam(table_model, seed
         assert sequences_of(output, image) == [sequence.tokens for sequence in best]
         expected = torch.tensor([score(sequence) for sequence in best], dtype=torch.float64)
         torch.testing.assert_close(output.scores[image].double(), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("search", [beam_search, greedy])
+def test_no_immediate_repeat(table_model, search):
+    model = table_model(vocab_size=3, max_length=6, images=3, seed=1)
+    repeats = [
+        any(a == b != EOS for a, b in itertools.pairwise(row))
+        for image in range(3)
+        for row in sequences_of(search(model, model.regions), image)
+    ]
+    assert any(repeats)
+    config = model.generation_config.replace(no_immediate_repeat=True)
+    for image in range(3):
+        for row in sequences_of(search(model, model.regions, generation_config=config), image):
+            assert all(a != b for a, b in itertools.pairwise(row))
+
+
+@pytest.mark.parametrize("search", [beam_search, greedy])
+def test_forbidden_last_tokens(table_model, search):
+    model = table_model(vocab_size=3, max_length=5, images=4, seed=3)
+    config = model.generation_config.replace(forbidden_last_tokens=(1,))
+    before = [row for image in range(4) for row in sequences_of(search(model, model.regions), image)]
+    assert any(row[-2:] == (1, EOS) for row in before)
+    output = search(model, model.regions, generation_config=config)
+    assert not any(row[-2:] == (1, EOS) for image in range(4) for row in sequences_of(output, image))
 
 
 def test_trigram_penalty(table_model):
