@@ -59,6 +59,14 @@ def test_weights_optimiser_random_numbers_and_progress_come_back_exactly(tmp_pat
         assert all(torch.equal(value, other_state[index][name]) for name, value in values.items())
 
 
+def test_a_state_of_the_optimizer_that_lost_a_part_is_refused(tmp_path):
+    tensors = collect_state(*trained())
+    tensors["optimizer.1.exp_bvg"] = tensors.pop("optimizer.1.exp_avg")
+    save_state(tmp_path, PROGRESS, tensors)
+    with pytest.raises(LegendaError, match=f"{STATE} is not a training state"):
+        load_state(tmp_path, *trained())
+
+
 @pytest.mark.parametrize("keep", [0, 5, 100, -1])
 def test_a_truncated_file_is_named(folder, keep):
     path = folder / STATE

@@ -124,6 +124,8 @@ def load_state(
             elif key.startswith("average.") and average is not None:
                 name = key.removeprefix("average.")
                 average[name] = shard_like(weights[name], tensor.to(weights[name].device))
+        if len({frozenset(values) for values in saved.values()}) > 1:
+            raise ValueError("the parameters have the same parts of the optimizer's state")
         optimizer.load_state_dict({**optimizer.state_dict(), "state": saved})
         torch.set_rng_state(tensors[f"random.{rank}.cpu"])
         if torch.cuda.is_available() and f"random.{rank}.cuda" in tensors:
