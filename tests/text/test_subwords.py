@@ -90,3 +90,8 @@ def test_saved_subwords_come_back(made, tmp_path):
 def test_merges_without_a_pair_are_refused(merges):
     with pytest.raises(LegendaError, match="is no pair of pieces"):
         BPETokenizer(merges)
+
+
+def test_a_word_that_would_take_long_is_refused():
+    with pytest.raises(LegendaError, match="has 1,001 characters"):
+        BPETokenizer(MERGES).tokenize("a " + "b" * 1001)

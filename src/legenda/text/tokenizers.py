@@ -67,6 +67,8 @@ def tokenize_question(text: str) -> list[str]:
     return text.lower().translate(_QUESTION_PUNCTUATION).split()
 
 
+MAX_CHARACTERS = 1000
+"""Of a word that BPE merges split, which takes quadratic time."""
 _HINT = "name the subwords.model of a run, or a file of BPE merges"
 _SPACES_ONLY = "#spaces"
 _MOST_LINES = 1_000_000
@@ -155,8 +157,15 @@ class BPETokenizer:
         return cls(read_text(path, _HINT))
 
     def tokenize(self, text: str) -> list[str]:
-        """Return the pieces of text whose tokens are separated by spaces."""
-        return text.split() if self._bpe is None else self._bpe.segment_tokens(text.split())
+        """Return the pieces of text whose tokens are separated by spaces; raise DataError for a token too long."""
+        tokens = text.split()
+        if self._bpe is None:
+            return tokens
+        if long := next((token for token in tokens if len(token) > MAX_CHARACTERS), None):
+            raise DataError(
+                f"the word {long[:60]!r}... has {len(long):,} characters; BPE merges take {MAX_CHARACTERS:,} at most"
+            )
+        return self._bpe.segment_tokens(tokens)
 
     def detokenize(self, pieces: Sequence[str]) -> str:
         """Return running text: pieces joined to tokens, and tokens joined by the Moses detokenizer (sacremoses).
