@@ -41,8 +41,9 @@ _OPTIONS = {
         "training.schedule.learning_rate=0.001 training.max_grad_norm=1 training.checkpoint_every=2 data.seed=1",
     ),
 }
-_WORK = ("training.epochs", "data.train", "data.validation", "--workers", "--resamples", "model.num_layers")
-"""Options whose value is how much is computed, however long that takes."""
+_SIZES = ("model.num_layers", "model.dim", "model.ff_dim")
+_WORK = ("training.epochs", "data.train", "data.validation", "--workers", "--resamples", *_SIZES)
+"""Options whose value is how much is computed, however long that takes and however much memory."""
 
 
 def damage_options(folder: Path, random: Random) -> str:
