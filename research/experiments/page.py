@@ -155,7 +155,7 @@ def _experiment_page(result: Result) -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|"
     yield _effect_row("at equal steps", effect, metric, result.adjusted_p)
     if (timed := _equal_time(experiment)) is None:
-        yield "| at equal time | | the same: training times differ by less than 5 % | | | | |"
+        yield "| at equal time | | the same: in the pilot, training times differ by less than 5 % | | | | |"
     else:
         other = experiment.metrics[timed.metric]
         name = "at equal time" if other is metric else f"at equal time, {other.label}"
