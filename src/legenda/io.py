@@ -173,17 +173,23 @@ def read_json(path: str | Path, hint: str = "check the path") -> Any:
 def parse_json(text: str, path: str | Path, hint: str, **options: Any) -> Any:
     """Parse JSON; `path` names its source in errors. options: of json.loads."""
     try:
-        return json.loads(text, parse_constant=_refuse, **options)
+        return json.loads(text, parse_constant=_refuse, parse_int=_parse_int, **options)
     except json.JSONDecodeError as error:
         raise DataError(f"{path} is not valid JSON (line {error.lineno}: {error.msg}); {hint}") from error
     except RecursionError as error:
         raise DataError(f"{path} holds JSON that is nested too deep; {hint}") from error
-    except ValueError as error:  # Python limits the digits of a number
+    except ValueError as error:
         raise DataError(f"{path} holds a number that is NaN, infinite or of too many digits; {hint}") from error
 
 
 def _refuse(constant: str) -> None:
     raise ValueError(constant)
+
+
+def _parse_int(digits: str) -> int:
+    if len(digits) > 300:  # a float, with which it may be compared, has no place for more
+        raise ValueError(digits)
+    return int(digits)
 
 
 class _PlainUnpickler(pickle.Unpickler):
