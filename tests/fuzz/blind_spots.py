@@ -51,7 +51,8 @@ def damage_options(folder: Path, random: Random) -> str:
     path = folder / ARGUMENTS
     arguments = json.loads(path.read_text())
     places = [n for n, text in enumerate(arguments) if not text.startswith("--")]
-    at = random.choice([n for n in places if not any(word in "".join(arguments[max(n - 1, 0) : n + 1]) for word in _WORK)])
+    named = {n: "".join(arguments[max(n - 1, 0) : n + 1]) for n in places}
+    at = random.choice([n for n in places if not any(word in named[n] for word in _WORK)])
     key, equals, _ = arguments[at].rpartition("=")
     value = random.choice([value for value in VALUES if len(str(value)) <= 1000 and str(value).isprintable()])
     arguments[at] = key + equals + (value if isinstance(value, str) else json.dumps(value))
