@@ -293,7 +293,7 @@ class Vision:
             mobilenet, nanodet = MobileNetV2().eval(), NanoDet().eval()
         for network, name in ((mobilenet, "mobilenet"), (nanodet, "nanodet")):
             weights = load_tensors(folder / f"{name}.safetensors", "install legenda again")
-            network.load_state_dict({key: tensor.float() for key, tensor in weights.items()}, assign=True)
+            network.load_state_dict(weights, assign=True)
         return cls(mobilenet.to(memory_format=torch.channels_last), nanodet)
 
     @torch.inference_mode()
