@@ -333,7 +333,7 @@ class TransformerDecoder(Decoder):
             x, next_kv, weights = layer.step(x, past_kv, state.length, cross_kv, memory.mask, current_mask)
             next_cache.append(next_kv)
         attention = None if weights is None else weights.transpose(1, 2)
-        return self._logits(x, tokens), TransformerState(state.length + 1, tuple(next_cache), next_mask, attention)
+        return self._logits(x), TransformerState(state.length + 1, tuple(next_cache), next_mask, attention)
 
     def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
         """Decode all positions at once."""
@@ -342,7 +342,7 @@ class TransformerDecoder(Decoder):
             mask = visible.unsqueeze(-2) | torch.eye(tokens.shape[-1], dtype=torch.bool, device=tokens.device)
         for layer, cross_kv in zip(self.layers, memory.cross_kv, strict=True):
             x = layer(x, cross_kv, memory.mask, mask)
-        return self._logits(x, tokens)
+        return self._logits(x)
 
     def _embed(self, tokens: Int[Tensor, "B K T"], first: CacheLength) -> Float[Tensor, "B K T D"]:
         """Return the first layer's input; `first` is the position of the first token, counted from 0."""
@@ -352,11 +352,7 @@ class TransformerDecoder(Decoder):
         """Return which tokens later ones attend to; None for all."""
         return None
 
-    def _logits(
-        self,
-        x: Float[Tensor, "B K *T D"],
-        tokens: Int[Tensor, "B K *T"],  # noqa: ARG002
-    ) -> Float[Tensor, "B K *T V"]:
-        """Return the logits after states of the last layer; tokens: those at their positions."""
+    def _logits(self, x: Float[Tensor, "B K *T D"]) -> Float[Tensor, "B K *T V"]:
+        """Return the logits after states of the last layer."""
         x = self.norm(x)
         return F.linear(x, self.embedding.weight) if self.output is None else self.output(x)
