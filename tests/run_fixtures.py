@@ -68,7 +68,7 @@ def make_run(tmp_path_factory, sized) -> Callable[..., Path]:
         model = TASKS.get(task)(opened).create(name, small | (options or {})).eval()
         path = tmp_path_factory.mktemp("runs") / (folder or name)
         extractor = getattr(opened.train, "extractor", None)
-        described = {"recipe": f"scenes.{name}", "data": to_json(data, path), "extractor": extractor}
+        described = {"name": f"scenes.{name}", "data": to_json(data, path), "extractor": extractor}
         return model.save(path, **(described | {"task": task} | sections))
 
     return make

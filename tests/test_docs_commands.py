@@ -66,7 +66,7 @@ def parse_only(monkeypatch, tmp_path):
             folder = Path(arguments[arguments.index("--init-from") + 1])
             folder.mkdir(parents=True, exist_ok=True)
             known = arguments[1] if "--plugin" not in arguments else "scenes.ngsan"
-            model = {"name": get_recipe(known).model, "options": {}}
+            model = {"name": get_recipe(known).model}
             (folder / "config.json").write_text(json.dumps({"model": model}), encoding="utf-8")
         main(arguments)
 

@@ -7,6 +7,7 @@ import pytest
 import legenda
 from legenda.cli.main import main
 from legenda.data.scenes import draw_scene, make_scene
+from legenda.recipes import read_recipe
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -26,6 +27,11 @@ def test_python_and_the_command_train_the_same_run(tmp_path):
         assert (tmp_path / "python" / name).read_bytes() == (tmp_path / "command" / name).read_bytes()
     python, command = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("python", "command"))
     assert python | {"environment": None} == command | {"environment": None}  # it holds the date
-    assert python["stages"][0]["precision"] == "bf16-mixed"
+    assert python["training"]["precision"] == "bf16-mixed"
+    again = legenda.train(read_recipe(tmp_path / "python" / "config.json"), out=tmp_path / "again", device="cpu")
+    assert (again.folder / "model.safetensors").read_bytes() == (result.folder / "model.safetensors").read_bytes()
+    assert json.loads((again.folder / "config.json").read_text()) | {"environment": None} == python | {
+        "environment": None
+    }
     caption = legenda.open(result.folder, device="cpu").caption(draw_scene(make_scene("fresh", 0)))
     assert len(caption.tokens) == len(caption.words)

@@ -71,7 +71,7 @@ BAD = {
     "no TOML": ("[", "is no TOML"),
     "no model": (DATA + STAGE, "no table"),
     "no data": (MODEL + STAGE, "no table"),
-    "no stages": (MODEL + DATA, "has no stages"),
+    "no stages": (MODEL + DATA, "has no stage;"),
     "a number for a table": (MODEL + DATA + "[x]\n" + STAGE, "no part 'x'"),
     "no kind": (MODEL + "[data]\nseed = 1\n" + STAGE, "names no kind"),
     "a wrong kind": (MODEL + '[data]\nkind = "carpathy"\n' + STAGE, "did you mean karpathy?"),

@@ -22,15 +22,15 @@ _VALUES = (None, True, -0.5, "x", [1], {"x": 1})
 
 @pytest.fixture(scope="module")
 def run(make_run) -> Path:
-    stages = [{"epochs": 1, "eval_collapse_repeats": True}, {"epochs": 2}]
-    parts = {"stages": stages, "environment": {"legenda": "0.1", "folder": None}, "task": "captioning"}
+    parts = {"training": {"epochs": 1}, "fine_tuning": {"epochs": 2, "eval_collapse_repeats": True}}
+    parts |= {"environment": {"legenda": "0.1", "folder": None}, "task": "captioning"}
     return make_run("ngsan", ScenesData(train=4, validation=2), **parts)
 
 
 def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield where each value of a configuration is; those of model options and data are checked as options are."""
+    """Yield where each value of a configuration is; those of model and data are checked as options are."""
     yield path
-    if isinstance(value, dict | list) and path not in (("model", "options"), ("model", "generation_config")):
+    if isinstance(value, dict | list) and path not in (("model",), ("generation_config",)):
         for key, part in value.items() if isinstance(value, dict) else enumerate(value):
             yield from paths(part, (*path, key))
 
@@ -68,8 +68,8 @@ def test_values_of_other_types_are_one_sentence_or_are_used(run):
     ("parts", "message"),
     [
         ([], " is not the configuration of a run"),
-        ({"stages": [{}, 2147483647]}, ".stages.1 must be"),
-        ({"environment": {"folder": 1}}, ".environment.folder must be"),
+        ({"training": {}, "fine_tuning": 2147483647}, " is of type int"),
+        ({"environment": {"folder": 1}}, " is of type int"),
     ],
 )
 def test_a_part_of_another_type_is_named(tmp_path, parts, message):

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from legenda.errors import ConfigError, DataError, did_you_mean
 from legenda.evaluation.runs import CaptionerRun, resolve_data, unique_run_names
 from legenda.regions import Regions
-from legenda.run_folder import CONFIG, HISTORY, read_config
+from legenda.run_folder import HISTORY, read_config, split_model, stages_of
 from legenda.training.checkpoint import read_history
 
 _FIXED = (0.5, 1.0, 2.0)
@@ -90,14 +90,9 @@ def _read(name: str, folder: Path, metric: str) -> _History:
     if not scores:
         raise DataError(f"{folder / HISTORY} holds no score {metric!r}; {did_you_mean(metric, known)}")
     config: dict[str, Any] = read_config(folder, "a run folder holds it; train the run again")
-    try:
-        model = str(config["model"]["name"])
-        training = {name: part for name, part in config.items() if isinstance(part, dict) and "schedule" in part}
-        # the seed of the data is kept
-        settings = config | {name: {**part, "seed": None} for name, part in training.items()}
-    except (KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{folder / CONFIG} does not name the model of the run; train it again") from error
-    return _History((model, str(config.get("recipe", name)), name), json.dumps(settings, sort_keys=True), scores)
+    model, _ = split_model(config, folder)
+    settings = config | {name: {**stage, "seed": None} for name, stage in stages_of(config).items()}  # not of the data
+    return _History((model, str(config.get("name", name)), name), json.dumps(settings, sort_keys=True), scores)
 
 
 def _curve(name: str, group: Sequence[_History]) -> Curve:

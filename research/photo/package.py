@@ -80,11 +80,11 @@ def main() -> None:
     log_probs = [mean for _, mean in json.loads(checkpoint.with_suffix(".json").read_text()).values()]
     config = {
         "summary": SUMMARY,
-        "model": model.describe(),
-        "recipe": "photo",
+        "name": "photo",
+        **model.describe(),
         "extractor": "photo",
         "data": DATA,
-        "stages": STAGES,
+        "trained_in": STAGES,
     }
     least = round(float(np.quantile(log_probs, UNLIKE)), 4)
     write_json(out / "config.json", config | {"least_log_prob": least, "consensus": CONSENSUS_WEIGHT})

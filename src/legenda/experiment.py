@@ -69,7 +69,7 @@ def train(
         TASKS.get(recipe.task)(recipe.data.open(progress)),
         recipe.stages,
         out,
-        sections={"recipe": recipe.name, "data": to_json(recipe.data, out)},
+        sections={"name": recipe.name, "data": to_json(recipe.data, out)},
         init_from=init_from,
         device=device,
         devices=devices,

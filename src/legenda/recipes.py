@@ -27,13 +27,13 @@ from pydantic import Field, SkipValidation, model_validator
 
 from legenda.config import Config, merge, to_json
 from legenda.data.registry import DATASETS
-from legenda.errors import CheckpointError, ConfigError, did_you_mean
+from legenda.errors import ConfigError, did_you_mean
 from legenda.io import read_text
 from legenda.models import describe_model
 from legenda.models.checkpoint import find_model
 from legenda.models.registry import configure_sizeless
-from legenda.run_folder import CONFIG, read_config
-from legenda.training.config import TrainingConfig, stage_name
+from legenda.run_folder import CONFIG, data_settings, read_config, split_model, stage_name, stages_of
+from legenda.training.config import TrainingConfig
 
 
 @runtime_checkable
@@ -71,7 +71,7 @@ class Recipe(Config):
     @model_validator(mode="after")
     def _check_recipe(self) -> Self:
         if not self.stages:
-            raise ConfigError(f"the recipe {self.name} has no stages; give it one, as in stages=(TrainingConfig(),)")
+            raise ConfigError(f"the recipe {self.name} has no stage; give it [training], or stages=(TrainingConfig(),)")
         return self
 
     def with_seed(self, seed: int) -> Recipe:
@@ -204,8 +204,13 @@ def _parse_value(text: str) -> Any:
 
 
 def read_recipe(path: Path) -> Recipe:
-    """Return the recipe of a TOML file; raise ConfigError or DataError, naming the file, where it holds none."""
+    """Return the recipe of a TOML file, or of the config.json of a run, whose other parts are left out.
+
+    Raise LegendaError, naming the file, where it holds none.
+    """
     try:
+        if path.name == CONFIG:
+            return _of_run(path.parent)
         return recipe_from_dict(tomllib.loads(read_text(path)))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is no TOML ({error}); give a file as legenda recipes NAME prints it") from error
@@ -213,21 +218,36 @@ def read_recipe(path: Path) -> Recipe:
         raise ConfigError(f"{path}: {error}") from error
 
 
+def _of_run(folder: Path) -> Recipe:
+    config = read_config(folder, "--config takes a recipe in TOML, or the config.json of a run")
+    name, overrides = _model_of(config, folder)
+    data = {"data": to_json(data_settings(config, folder))}
+    parts = {part: config[part] for part in ("name", "task") if part in config}
+    return recipe_from_dict({**parts, "model": {"name": name, **overrides}, **data, **stages_of(config)})
+
+
+def _model_of(config: Mapping[str, Any], folder: Path) -> tuple[str, dict[str, Any]]:
+    """Return the name of a run's model, and its options but those that follow from the data."""
+    name, options = split_model(config, folder)
+    derived = (*describe_model(name).config.derived, "backbone")
+    return name, {key: value for key, value in options.items() if key not in derived}
+
+
 def recipe_from_dict(content: Mapping[str, Any]) -> Recipe:
     """Return the recipe of a dictionary in the form of `Recipe.to_dict`."""
     content = dict(content)
-    stages: list[TrainingConfig] = []
-    while (name := stage_name(len(stages))) in content:
-        stages.append(merge(TrainingConfig, _table(content.pop(name), name), name))
+    tables = stages_of(content)
+    stages = tuple(merge(TrainingConfig, _table(table, name), name) for name, table in tables.items())
     model = _table(content.pop("model", None), "model")
     if not isinstance(model.get("name"), str):
         raise ConfigError('the recipe names no model; write [model] and name = "ngsan", for instance')
     data = _table(content.pop("data", None), "data")
-    unknown = sorted(content.keys() - {"name", "summary", "task"})
+    unknown = sorted(content.keys() - {"name", "summary", "task", *tables})
     if unknown:
         known = ("name", "summary", "task", "model", "data", stage_name(len(stages)))
         raise ConfigError(f"a recipe has no part {unknown[0]!r}; {did_you_mean(unknown[0], known)}")
-    values = {"name": "mine", **content, "model": model["name"], "data": data, "stages": tuple(stages)}
+    given = {name: value for name, value in content.items() if name not in tables}
+    values = {"name": "mine", **given, "model": model["name"], "data": data, "stages": stages}
     return Recipe(**values).override({"model": model})
 
 
@@ -283,14 +303,6 @@ def continue_from(recipe: Recipe, run: str | Path, stages: str | None = None) ->
     CheckpointError where its folder holds no run.
     """
     folder = find_model(run)
-    config = read_config(folder, "--init-from takes the folder of a trained run")
-    try:
-        name, options = config["model"]["name"], dict(config["model"]["options"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            f'{folder / CONFIG} has no usable "model" part; --init-from takes the folder of a trained run'
-        ) from error
-    derived = (*describe_model(name).config.derived, "backbone")
-    overrides = {key: value for key, value in options.items() if key not in derived}
+    name, overrides = _model_of(read_config(folder, "--init-from takes the folder of a trained run"), folder)
     left = recipe.stages if stages == "first" else recipe.stages[1:] or recipe.stages
     return recipe.replace(model=name, model_overrides=overrides, stages=left)

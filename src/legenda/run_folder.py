@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
-from legenda.config import Config, merge
-from legenda.errors import CheckpointError, ConfigError
-from legenda.io import read_json
+from legenda.config import map_paths
+from legenda.data.registry import DATASETS
+from legenda.errors import CheckpointError, DataError, LegendaError
+from legenda.io import get_field, read_json
 
 CONFIG = "config.json"
-"""The model's configuration, and for a trained run its recipe, data and stages."""
+"""What a recipe has, completely: model, data, task and stages; and what else belongs to the model and its training."""
 WEIGHTS = "model.safetensors"
 """The weights of the best model."""
 STAGE_WEIGHTS = "model_stage{}.safetensors"
@@ -52,16 +55,18 @@ def evaluation_path(folder: Path, split: str, *, ensemble: bool = False, stage: 
     return folder / f"{stem}_ensemble.json" if ensemble else folder / f"{stem}.json"
 
 
-class _Parts(Config):
-    """The types of the parts that every folder may have; what reads a part checks what it holds."""
+def stage_name(index: int) -> str:
+    """Return what a stage is called in a recipe and in config.json: training, fine_tuning, stage_3, ..."""
+    return ("training", "fine_tuning")[index] if index < 2 else f"stage_{index + 1}"
 
-    model: Mapping[str, Any] | None = None
-    data: Mapping[str, Any] | None = None
-    environment: Mapping[str, str | None] | None = None
-    stages: tuple[Mapping[str, Any], ...] | None = None
-    task: str | None = None
-    recipe: str | None = None
-    extractor: str | None = None
+
+def stages_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the stages of a recipe or of config.json by their names, in order."""
+    return {name: config[name] for name in takewhile(config.__contains__, map(stage_name, count()))}
+
+
+_KINDS = {"name": str, "task": str, "extractor": str, "model": dict, "data": dict, "environment": dict}
+"""The types of parts that a folder may have, besides the stages; what reads a part checks what it holds."""
 
 
 def read_config(folder: Path, hint: str = "a folder of a model holds it; save or train the model again") -> Any:
@@ -75,8 +80,41 @@ def read_config(folder: Path, hint: str = "a folder of a model holds it; save or
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} is not the configuration of a run; {hint}")
     content = {name: part for name, part in content.items() if part is not None}
+    kinds = _KINDS | dict.fromkeys(stages_of(content), dict)
     try:
-        merge(_Parts, {name: part for name, part in content.items() if name in _Parts.model_fields}, str(path))
-    except ConfigError as error:
-        raise CheckpointError(f"{error}; {hint}") from error
+        for name in content.keys() & kinds.keys():
+            get_field(content, name, kinds[name], str(path), hint)
+        environment = content.get("environment", {})
+        if environment.get("folder") is not None:
+            get_field(environment, "folder", str, f"the environment of {path}", hint)
+    except DataError as error:
+        raise CheckpointError(str(error)) from error
     return content
+
+
+def split_model(config: Mapping[str, Any], folder: Path) -> tuple[str, dict[str, Any]]:
+    """Return the name of the model in a configuration, and its options; raise CheckpointError where it has none."""
+    options = dict(config.get("model", {}))
+    if not isinstance(name := options.pop("name", None), str):
+        raise CheckpointError(f'{folder / CONFIG} has no usable "model" part with a name; save the model again')
+    return name, options
+
+
+def data_settings(config: Mapping[str, Any], folder: Path, file: str = CONFIG) -> Any:
+    """Return the settings of data in the "data" part of a configuration that is stored in a file of a run folder.
+
+    Raise LegendaError where the part is missing, damaged, or of a plugin that is not loaded.
+    """
+    if not isinstance(settings := config.get("data"), Mapping):
+        raise CheckpointError(f'{folder / file} has no usable "data" part; restore the file or train the run again')
+    trained_in = Path(config.get("environment", {}).get("folder") or folder)
+
+    def find(path: Path) -> Path:
+        """Return what a path names: from the run folder, or from where that was during training."""
+        here, before = (Path(os.path.normpath(base / path)) for base in (folder.resolve(), trained_in))
+        return before if before.exists() and not here.exists() else here
+
+    try:
+        return map_paths(DATASETS.configure(settings, "data"), find)
+    except LegendaError as error:
+        raise CheckpointError(f"{folder / file}: {error}") from error

@@ -113,7 +113,7 @@ def test_every_kind_from_training_to_report(file, tmp_path, forget_plugins, run_
     assert printed["fine_tuning"]["self_critical"]["rewards"]["short"] == 0.1
     first = tmp_path / "first"
     main(f"train mine.linear --plugin {file} --out {first} --stages first".split())
-    assert len(json.loads((first / "config.json").read_text())["stages"]) == 1
+    assert "fine_tuning" not in json.loads((first / "config.json").read_text())
     out = tmp_path / "run"
     line = f"--plugin {file} --out {out} data.sizes.factor=2 model.decoder.name=shallow model.decoder.width=6"
     main(f"train mine.linear {line} fine_tuning.epochs=2".split())
@@ -124,7 +124,7 @@ def test_every_kind_from_training_to_report(file, tmp_path, forget_plugins, run_
         **{"kind": "few_scenes", "train": 12, "validation": 3, "test": 3, "seed": 0},
         **{"sizes": {"factor": 2}, "families": ["near", "size", "bind"], "cache": None},
     }
-    assert (config["model"]["options"]["bonus"], config["model"]["options"]["decoder"]["width"]) == (0.5, 6)
+    assert (config["model"]["bonus"], config["model"]["decoder"]["width"]) == (0.5, 6)
 
     forget_plugins()
     assert "linear" in error_of(run_command(f"evaluate {out}"))

@@ -84,7 +84,7 @@ def resumed(tmp_path_factory) -> Resumed:
 
 def test_a_table_that_is_called_again_trains_no_row_twice(resumed):
     assert (resumed.out / NONE / "model.safetensors").stat().st_mtime == resumed.trained
-    assert json.loads((resumed.out / IN / "config.json").read_text())["recipe"] == "scenes.ngsan.table1.nsan_2"
+    assert json.loads((resumed.out / IN / "config.json").read_text())["name"] == "scenes.ngsan.table1.nsan_2"
 
 
 def test_it_prints_both_scores_and_that_scenes_are_not_comparable(resumed):
@@ -160,7 +160,7 @@ def test_another_table_uses_the_runs_and_ensembles_train_their_members(resumed, 
     line = f"table both --scenes {TABLE.partition('--scenes')[2]} {FEW} {SHORT} --beam-size 1 --out {out}"
     main(line.split())
     members = [out / "scenes.ngsan.table1.nsan_2" / f"seed{seed}" for seed in (0, 1)]
-    assert json.loads((members[1] / "config.json").read_text())["stages"][0]["seed"] == 1
+    assert json.loads((members[1] / "config.json").read_text())["training"]["seed"] == 1
     assert (members[0] / "model.safetensors").stat().st_mtime == (out / IN / "model.safetensors").stat().st_mtime
     evaluation = json.loads((members[1] / "evaluation_test_ensemble.json").read_text())
     assert evaluation["runs"] == [str(member) for member in reversed(members)]
@@ -182,7 +182,7 @@ def test_without_a_table_it_lists_them(run_command):
 def test_a_run_on_other_data_is_refused(tmp_path, run_command):
     run = tmp_path / shared_recipe("ngsan.table2.none", "all", "scenes.")[0] / "seed0"
     run.mkdir(parents=True)
-    (run / "config.json").write_text('{"recipe": "scenes.transformer", "data": {"kind": "scenes", "seed": 7}}')
+    (run / "config.json").write_text('{"name": "scenes.transformer", "data": {"kind": "scenes", "seed": 7}}')
     assert "holds a run on other data" in error_of(
         run_command(f"table ngsan.table2 --scenes --rows none --out {tmp_path}")
     )

@@ -39,7 +39,7 @@ def config_of(folder: Path) -> dict:
 
 def test_seeds_are_runs_of_their_own(seeds):
     assert sorted(path.name for path in seeds.iterdir()) == ["seed0", "seed1"]
-    assert [config_of(seeds / f"seed{seed}")["stages"][0]["seed"] for seed in (0, 1)] == [0, 1]
+    assert [config_of(seeds / f"seed{seed}")["training"]["seed"] for seed in (0, 1)] == [0, 1]
     first, second = (legenda.load(seeds / f"seed{seed}").state_dict() for seed in (0, 1))
     assert any(not torch.equal(tensor, second[name]) for name, tensor in first.items())
 
@@ -83,9 +83,9 @@ def test_a_run_starts_from_another(seeds, tmp_path, capsys):
     )
     config = config_of(out)
     assert config["model"]["name"] == "transformer"
-    assert config["model"]["options"]["dim"] == 8
-    assert config["stages"][0]["objective"] == "self_critical"
-    assert config["stages"][0]["schedule"] == {"kind": "constant", "learning_rate": 1e-9, "warmup_steps": 0}
+    assert config["model"]["dim"] == 8
+    assert config["training"]["objective"] == "self_critical"
+    assert config["training"]["schedule"] == {"kind": "constant", "learning_rate": 1e-9, "warmup_steps": 0}
     assert (out / config["init_from"]).resolve() == (seeds / "seed0").resolve()
     assert f"next: legenda evaluate {out}" in capsys.readouterr().out
 

@@ -17,7 +17,7 @@ from legenda.models.checkpoint import save_weights
 from legenda.papers import get_recipe
 from legenda.run_folder import STAGE_WEIGHTS, WEIGHTS, evaluation_path
 
-CONFIG = {"model": {"name": "ngsan", "generation_config": {"max_length": 20}}, "data": {"kind": "scenes", "test": 4}}
+CONFIG = {"model": {"name": "ngsan"}, "generation_config": {"max_length": 20}, "data": {"kind": "scenes", "test": 4}}
 
 
 def test_scores_are_read_from_a_file_with_the_same_settings_only(tmp_path):
@@ -28,7 +28,7 @@ def test_scores_are_read_from_a_file_with_the_same_settings_only(tmp_path):
         "truth": 0.5
     }
     assert read_scores(path, settings) == {"truth": 0.5}
-    longer = {**CONFIG, "model": {"name": "ngsan", "generation_config": {"max_length": 30}}}
+    longer = {**CONFIG, "generation_config": {"max_length": 30}}
     for other in (
         caption_settings(CONFIG, "val", SearchOptions(beam_size=3), "fast"),
         caption_settings(CONFIG, "test", SearchOptions(beam_size=2), "fast"),

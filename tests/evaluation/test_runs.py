@@ -37,7 +37,7 @@ def test_a_run_that_is_moved_alone_finds_its_data_where_they_were(folder, tmp_pa
 
 
 def test_repeated_words_are_dropped_before_scoring_where_the_training_or_the_option_does(make_run, run_command):
-    run = make_run("transformer", SCENES, "released", stages=[{"eval_collapse_repeats": True}])
+    run = make_run("transformer", SCENES, "released", training={"eval_collapse_repeats": True})
     written = {}
     for repeats in ("auto", "keep", "collapse"):
         code, _, err = run_command(f"evaluate {run} --beam-size 1 --repeats {repeats}")

@@ -160,7 +160,7 @@ def run(tmp_path_factory):
         eval_beam_size=1,
     )
     task = Translation(data.open(lambda _: None))
-    train("translator", {**TINY, "norm": "in"}, task, (training,), folder, sections={"recipe": "a test"})
+    train("translator", {**TINY, "norm": "in"}, task, (training,), folder, sections={"name": "a test"})
     return folder, data
 
 

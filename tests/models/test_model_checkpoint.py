@@ -34,7 +34,7 @@ def test_what_is_written(folder):
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors", "vocabulary.txt"]
     config = json.loads((folder / "config.json").read_text())
     assert config["model"]["name"] == "ngsan"
-    assert config["model"]["options"].items() >= {**SMALL, "norm": "in", "geometry": "query"}.items()
+    assert config["model"].items() >= {**SMALL, "norm": "in", "geometry": "query"}.items()
     assert config["training"] == {"epochs": 3}
     assert (folder / "vocabulary.txt").read_text().split() == list(WORDS)
     assert set(safetensors.torch.load_file(folder / "model.safetensors")) == set(build().state_dict())
@@ -47,7 +47,7 @@ def test_its_rule_of_search_comes_back(tmp_path):
     )
     model.save(tmp_path)
     assert legenda.load(tmp_path).generation_config == model.generation_config
-    stored = json.loads((tmp_path / "config.json").read_text())["model"]["generation_config"]
+    stored = json.loads((tmp_path / "config.json").read_text())["generation_config"]
     assert stored.items() >= {"bos_token_id": 0, "eos_token_id": 0, "max_length": 7, "length_penalty": 0.5}.items()
     assert (stored["suppress_tokens"], stored["finished_beams"]) == ([1, 3], "release")
 
@@ -66,7 +66,7 @@ def rewrite(change):
 
 def with_part(name, **values):
     def change(content):
-        content["model"][name] = {**content["model"][name], **values}
+        content[name] = {**content[name], **values}
         return content
 
     return rewrite(change)
@@ -89,10 +89,10 @@ CONFIG = {
     "no model": rewrite(lambda content: {"training": content["training"]}),
     "a list for a name": rewrite(lambda content: {"model": {**content["model"], "name": ["ngsan"]}}),
     "an unknown model": rewrite(lambda content: {"model": {**content["model"], "name": "ngsam"}}),
-    "a list for a rule": rewrite(lambda content: {"model": {**content["model"], "generation_config": [20]}}),
+    "a list for a rule": rewrite(lambda content: {**content, "generation_config": [20]}),
     "a wrong rule": with_part("generation_config", suppress_tokens=1),
-    "an unknown option": with_part("options", heads=2),
-    "a wrong value": with_part("options", num_heads=3),
+    "an unknown option": with_part("model", heads=2),
+    "a wrong value": with_part("model", num_heads=3),
 }
 WEIGHTS = {
     "missing": lambda path: path.unlink(),
@@ -145,7 +145,7 @@ def test_a_changed_bit_is_found(folder):
     ],
 )
 def test_sizes_of_strangers_fill_no_memory(folder, options, message):
-    with_part("options", **options)(folder / "config.json")
+    with_part("model", **options)(folder / "config.json")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(CheckpointError, match=message):
         legenda.load(folder)
@@ -155,11 +155,11 @@ def test_sizes_of_strangers_fill_no_memory(folder, options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, r'config\.json has no usable "model" part'),  # without the rule of search
+        ({}, r"config\.json has no 'generation_config'"),  # without the rule of search
         ({"vocab_size": 6}, r"was trained with vocab_size=6, not 5; restore the vocabulary\.txt of its training"),
     ],
 )
 def test_a_start_model_that_does_not_fit_is_named(tmp_path, options, message):
-    (tmp_path / "config.json").write_text(json.dumps({"model": {"name": "ngsan", "options": options}}))
+    (tmp_path / "config.json").write_text(json.dumps({"model": {"name": "ngsan", **options}}))
     with pytest.raises(CheckpointError, match=message):
         start_from(build(), tmp_path)

@@ -54,7 +54,7 @@ def test_the_decoder_of_another_model(tmp_path):
     assert (len(plain.decoder.layers), len(model.decoder.layers)) == (4, 1)
     assert plain.config.decoder == {"name": "transformer"}
     model.save(tmp_path)
-    stored = json.loads((tmp_path / "config.json").read_text())["model"]["options"]["decoder"]
+    stored = json.loads((tmp_path / "config.json").read_text())["model"]["decoder"]
     assert stored == {"name": "transformer", "num_layers": 1, "ff_dim": 8}
     loaded = legenda.load(tmp_path)
     assert loaded.config == model.config

@@ -56,8 +56,8 @@ def test_a_table_without_validation_gives_some_images_to_it_whatever_their_order
 def test_the_recipe_has_the_model_of_the_package():
     config = json.loads((ASSETS / PACKAGED / "config.json").read_text())
     recipe = get_recipe("photo")
-    options = config["model"]["options"]
-    assert config["model"]["name"] == recipe.model
+    options = config["model"]
+    assert options["name"] == recipe.model
     assert {name: options[name] for name in recipe.model_overrides if name != "decoder"} == {
         name: value for name, value in recipe.model_overrides.items() if name != "decoder"
     }

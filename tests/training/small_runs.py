@@ -78,7 +78,7 @@ def run(
         Captioning(data),
         (training,) if fine_tuning is None else (training, fine_tuning),
         folder,
-        sections={"recipe": "a test"},
+        sections={"name": "a test"},
         init_from=init_from,
         devices=devices,
         strategy=strategy,

@@ -38,9 +38,9 @@ def test_a_run_leaves_a_model_its_history_and_its_state(completed_run):
     assert [record["step"] for record in history if "validation" in record] == [6, 12, 18, 24]
     config = json.loads((completed_run / "config.json").read_text())
     assert config["model"]["name"] == "ngsan"
-    assert config["model"]["options"]["dim"] == 16
-    assert config["stages"][0]["schedule"]["warmup_steps"] == 3
-    assert (config["recipe"], config["extractor"]) == ("a test", "scenes")
+    assert config["model"]["dim"] == 16
+    assert config["training"]["schedule"]["warmup_steps"] == 3
+    assert (config["name"], config["extractor"]) == ("a test", "scenes")
     assert (read_progress(completed_run).epoch, read_progress(completed_run).step) == (4, 24)
     assert is_finished(completed_run, "a test")
     model = legenda.load(completed_run)

@@ -45,7 +45,7 @@ OTHER_EXTRACTOR = dataclasses.replace(DATA, train=dataclasses.replace(DATA.train
     [
         ({"training": TRAINING.replace(seed=5)}, "training.seed is 0 there, 5 here"),
         ({"training": TRAINING.replace(epochs=3)}, "training.epochs is 4 there, 3 here"),
-        ({"training": TRAINING, "fine_tuning": TRAINING}, "stages is "),
+        ({"training": TRAINING, "fine_tuning": TRAINING}, "fine_tuning is null there, a table here"),
         (
             {"training": TRAINING.replace(schedule=StepDecay(learning_rate=1e-3))},
             "training.schedule.learning_rate is 0.002 there, 0.001 here",

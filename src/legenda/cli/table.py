@@ -23,7 +23,7 @@ from legenda.papers import PaperRow, PaperTable, all_tables, get_recipe, get_tab
 from legenda.recipes import Recipe, changes_first, parse_changes, stage_names
 from legenda.registry import plugin_options
 from legenda.report.tables import markdown, score_table, terminal_table, write_score_page
-from legenda.run_folder import CONFIG, STAGE_WEIGHTS, evaluation_path, read_config, weights_path
+from legenda.run_folder import CONFIG, STAGE_WEIGHTS, evaluation_path, read_config, split_model, weights_path
 from legenda.tasks.base import TASKS
 from legenda.terminal import create_console, progress_bar
 from legenda.training import is_finished
@@ -141,8 +141,7 @@ class RowRun:
                 return None
             scale = 1 if self.recipe.task == "captioning" else 100  # other tasks write percentages
             scores |= {name + suffix: None if value is None else value / scale for name, value in values.items()}
-        model = _read_config(self.folders[0])["model"]
-        built = build_on_meta(model["name"], model["options"])
+        built = build_on_meta(*split_model(_read_config(self.folders[0]), self.folders[0]))
         return scores | ({} if built is None else {PARAMETERS: built.parameter_count / 1e8})
 
     def _weights(self) -> list[str]:

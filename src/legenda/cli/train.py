@@ -31,7 +31,7 @@ class TrainOptions(Config):
     out: Path | None = None
     """The run folder, by default runs/RECIPE."""
     config: Path | None = None
-    """A TOML file with a recipe, as legenda recipes NAME prints it, instead of the name of one."""
+    """A recipe in TOML, as legenda recipes NAME prints it, or the config.json of a run, instead of the name of one."""
     init_from: str | None = None
     """A trained model (a run folder or a name) whose vocabulary and sizes replace those of the first of two stages."""
     seeds: Count = 1

@@ -13,7 +13,6 @@ import numpy as np
 
 from legenda.data.captions import Scorer
 from legenda.errors import ConfigError, DataError
-from legenda.evaluation.runs import data_settings
 from legenda.evaluation.scoring import (
     ScoringReport,
     as_dicts,
@@ -27,7 +26,7 @@ from legenda.io import read_json
 from legenda.metrics import Difference, Scores, compare, evaluate
 from legenda.metrics.evaluation import References
 from legenda.models.checkpoint import find_model
-from legenda.run_folder import CONFIG, evaluation_path, find_seeds, read_config
+from legenda.run_folder import CONFIG, data_settings, evaluation_path, find_seeds, read_config
 from legenda.tasks.base import TASKS
 from legenda.tasks.reporting import ReportedTask
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from legenda.data.features.base import extractor_name
-from legenda.errors import CheckpointError, DataError, LegendaError
+from legenda.errors import DataError, LegendaError
 from legenda.evaluation.evaluate import ScoreDict, load_examples
 from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, load_run
 from legenda.extractors.base import needs_no_file
@@ -19,7 +19,7 @@ from legenda.metrics import WITHOUT_JAVA, evaluate, intervals
 from legenda.metrics.resampling import Interval
 from legenda.models.checkpoint import find_model
 from legenda.models.registry import build_model, describe_model
-from legenda.run_folder import CONFIG, EVALUATIONS, HISTORY, STATE, evaluation_path, read_config
+from legenda.run_folder import EVALUATIONS, HISTORY, STATE, evaluation_path, read_config, split_model, stages_of
 from legenda.training.checkpoint import read_history, read_progress
 
 _TOLERANCE = 1e-6
@@ -34,22 +34,20 @@ def inspect_run(name: str | Path, *, verify: bool = False) -> tuple[dict[str, An
     """
     folder = find_model(name)
     config = read_config(folder, "a run folder holds it; train the run again")
-    try:
-        section = config["model"]
-        with torch.device("meta"):
-            model = build_model(section["name"], section["options"])
-    except (KeyError, TypeError) as error:
-        raise CheckpointError(f'{folder / CONFIG} has no usable "model" part; train the run again') from error
+    name, options = split_model(config, folder)
+    with torch.device("meta"):
+        model = build_model(name, options)
     facts = {
         "folder": str(folder.resolve()),
         "model": f"{model.name}: {config.get('summary') or describe_model(model.name).summary}",
         "parameters": f"{model.parameter_count:,}",
         "task": describe_model(model.name).task,
-        "options": section["options"],
-        "generation": section.get("generation_config"),
-        **{key: config.get(key) for key in ("recipe", "imported", "init_from", "data")},
+        "options": options,
+        "generation": config.get("generation_config"),
+        "recipe": config.get("name"),
+        **{key: config.get(key) for key in ("imported", "init_from", "data")},
         "extractor": extractor_name(str(config["extractor"])) if config.get("extractor") else None,
-        **{f"stage {number}": stage for number, stage in enumerate(config.get("stages", []), start=1)},
+        **stages_of(config),
         "written by": config.get("environment"),
         "training": _describe_training(folder),
         "files": {path.name: f"{path.stat().st_size:,} bytes" for path in sorted(folder.iterdir()) if path.is_file()},
@@ -140,7 +138,7 @@ def push_run(folder: str | Path, name: str, *, license: str | None = None, priva
     """
     run = load_run(folder)
     card = model_card(run, name, license)
-    sections = {key: _without_folders(value) for key, value in run.config.items() if key != "model"}
+    sections = {key: _without_folders(value) for key, value in run.config.items() if key not in run.model.describe()}
     for key in ("folder", "machine"):
         sections.get("environment", {}).pop(key, None)
     return run.model.push_to_hub(name, config=sections, card=card, private=private)
@@ -149,7 +147,7 @@ def push_run(folder: str | Path, name: str, *, license: str | None = None, priva
 def model_card(run: Run, name: str, license: str | None = None) -> str:
     """Return the model card of a run as Markdown, with the scores in its evaluation_*.json."""
     environment = run.config.get("environment", {})
-    recipe = run.config.get("recipe")
+    recipe = run.config.get("name")
     data = run.config.get("data")
     facts = {
         "model": f"{run.model.name}, {run.model.parameter_count:,} parameters",

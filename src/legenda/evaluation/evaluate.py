@@ -34,7 +34,7 @@ from legenda.metrics import evaluate
 from legenda.models.checkpoint import is_run_folder
 from legenda.recipes import Data
 from legenda.regions import Regions
-from legenda.run_folder import evaluation_path
+from legenda.run_folder import evaluation_path, stages_of
 from legenda.tasks.base import predict_split
 from legenda.tasks.captioning import collapse_repeats as collapse
 from legenda.tasks.captioning import generate_captions, score_captions
@@ -71,13 +71,13 @@ def caption_settings(
     config: the run's config.json. data: as JSON, where the data are not those of the run.
     collapse_repeats: whether repeated words were dropped; None for what the run's training did.
     """
-    validated = bool((config.get("stages") or [{}])[-1].get("eval_collapse_repeats"))
+    validated = any(stage.get("eval_collapse_repeats") for stage in [*stages_of(config).values()][-1:])
     return {
         "split": split,
         "beam_size": search.beam_size,
         "search": {name: value for name, value in to_json(search).items() if name != "beam_size"},
         "metrics": metrics,
-        "generation_config": config["model"].get("generation_config"),
+        "generation_config": config.get("generation_config"),
         "data": config.get("data") if data is None else data,
         "collapse_repeats": validated if collapse_repeats is None else collapse_repeats,
     }

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from legenda.compute import CPU, ComputeOptions, RunOptions
-from legenda.config import map_paths
 from legenda.data.features.base import UNNAMED, ExtractorIdentity, extractor_name, is_same_extractor
-from legenda.data.registry import DATASETS
 from legenda.errors import CheckpointError, ConfigError, LegendaError
 from legenda.extractors.base import (
     Extractor,
@@ -33,7 +30,7 @@ from legenda.models.checkpoint import (
     not_a_captioner,
     read_checksum,
 )
-from legenda.run_folder import CONFIG, weights_path
+from legenda.run_folder import CONFIG, data_settings, weights_path
 
 if TYPE_CHECKING:
     from legenda.recipes import Data
@@ -164,30 +161,6 @@ class CaptionerRun(Run):
         if difference is not None:
             self.refuse_extractor(f"{self.folder} was trained on features of {expected.name}, but {given} {difference}")
         return extractor
-
-
-def data_settings(config: Mapping[str, Any], folder: Path, file: str = CONFIG) -> Any:
-    """Return the settings of data in the "data" part of a configuration that is stored in a file of a run folder.
-
-    Raise LegendaError where the part is missing, damaged, or of a plugin that is not loaded.
-    """
-    try:
-        settings = dict(config["data"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            f'{folder / file} has no usable "data" part; restore the file or train the run again'
-        ) from error
-    trained_in = Path((config.get("environment") or {}).get("folder") or folder)
-
-    def find(path: Path) -> Path:
-        """Return what a path names: from the run folder, or from where that was during training."""
-        here, before = (Path(os.path.normpath(base / path)) for base in (folder.resolve(), trained_in))
-        return before if before.exists() and not here.exists() else here
-
-    try:
-        return map_paths(DATASETS.configure(settings, "data"), find)
-    except LegendaError as error:
-        raise CheckpointError(f"{folder / file}: {error}") from error
 
 
 def load_captioner_run(name: str | Path, compute: RunOptions = CPU) -> CaptionerRun:

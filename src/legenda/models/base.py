@@ -139,7 +139,7 @@ class Model(nn.Module):
             raise CheckpointError(f"{self.name} is frozen for inference; save the model that legenda.load returns")
         self.save_vocabulary(folder)  # first, because it may raise
         save_weights(self.state_dict(), folder)
-        write_json(folder / CONFIG, {"model": self.describe(), **sections})
+        write_json(folder / CONFIG, {**self.describe(), **sections})
         return folder
 
     def push_to_hub(self, repo_id: str, **options: Any) -> str:
@@ -154,10 +154,13 @@ class Model(nn.Module):
         return upload_model(self, repo_id, **options)
 
     def describe(self) -> dict[str, Any]:
-        """Return the "model" part of config.json: name, options, generation config, and whether a vocabulary exists."""
+        """Return the parts of config.json that say what the model is.
+
+        These are model, its name with its configuration; generation_config; and vocabulary, whether it has one.
+        """
         generation = {} if self.generation_config is None else {"generation_config": to_json(self.generation_config)}
-        options, has_vocabulary = to_json(self.config), self.vocabulary is not None
-        return {"name": self.name, "options": options, **generation, "vocabulary": has_vocabulary}
+        model = {"name": self.name, **to_json(self.config)}
+        return {"model": model, **generation, "vocabulary": self.vocabulary is not None}
 
     def save_vocabulary(self, folder: Path) -> None:
         """Write the vocabulary and the other `token_files` into a folder, atomically, where the model has them.

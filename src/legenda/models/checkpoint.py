@@ -27,10 +27,10 @@ from torch.overrides import TorchFunctionMode
 from legenda.config import merge
 from legenda.decoding.generation import GenerationConfig
 from legenda.errors import CheckpointError, ConfigError, DataError, first_line, import_extra
-from legenda.io import atomic_write, verified, write_text
+from legenda.io import atomic_write, get_field, verified, write_text
 from legenda.models.base import Captioner, Model
 from legenda.models.registry import build_model
-from legenda.run_folder import ANSWERS, CONFIG, SUBWORDS, VOCABULARY, WEIGHTS, find_seeds, read_config
+from legenda.run_folder import ANSWERS, CONFIG, SUBWORDS, VOCABULARY, WEIGHTS, find_seeds, read_config, split_model
 
 _AGAIN = "copy the file again or train the model again"
 _SCALE = "_scale"
@@ -354,35 +354,33 @@ def start_from(model: Model, folder: Path) -> None:
 
     Raise CheckpointError unless both read the same vocabulary and features.
     """
-    with _usable_section(folder / CONFIG):
-        section = read_config(folder, _HINT)["model"]
-        for name, remedy in _SIZES.items():
-            actual = getattr(model.config, name, None)
-            if actual != (expected := section["options"].get(name, actual)):
-                raise CheckpointError(f"{folder} was trained with {name}={expected}, not {actual}; {remedy}")
-        if section["name"] == model.name:
-            _set_generation_config(model, section)
+    config = read_config(folder, _HINT)
+    model_name, options = split_model(config, folder)
+    for name, remedy in _SIZES.items():
+        actual = getattr(model.config, name, None)
+        if actual != (expected := options.get(name, actual)):
+            raise CheckpointError(f"{folder} was trained with {name}={expected}, not {actual}; {remedy}")
+    if model_name == model.name:
+        with _naming(folder / CONFIG):
+            _set_generation_config(model, config, folder / CONFIG)
     load_weights(model, folder / WEIGHTS)
 
 
 @contextmanager
-def _usable_section(path: Path) -> Iterator[None]:
-    """Raise CheckpointError, naming the file, for a part "model" that lacks something or has wrong values."""
+def _naming(path: Path) -> Iterator[None]:
+    """Raise CheckpointError, naming the file, in place of ConfigError."""
     try:
         yield
-    except (KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            f'{path} has no usable "model" part with a name and options; save the model again'
-        ) from error
     except ConfigError as error:
         raise CheckpointError(f"{path}: {error}") from error
 
 
-def _set_generation_config(model: Model, section: Mapping[str, Any]) -> None:
-    """Take the configuration of generation from the part "model" of a config.json, for models that generate."""
+def _set_generation_config(model: Model, config: Mapping[str, Any], path: Path) -> None:
+    """Take the configuration of generation from that of a folder, for models that generate."""
     if model.generation_config is None:
         return
-    model.generation_config = merge(GenerationConfig, section["generation_config"], "generation_config")
+    options = get_field(config, "generation_config", dict, str(path), "save the model again")
+    model.generation_config = merge(GenerationConfig, options, "generation_config")
     if max(model.generation_config.token_ids) >= model.config.vocab_size:
         raise ConfigError("generation_config names token ids outside the vocabulary")
 
@@ -399,25 +397,25 @@ def load_with_config(folder: Path) -> tuple[Model, Any]:
         raise CheckpointError(f"{folder} is a model of transformers, which this command does not take; name a run")
     path, weights = folder / CONFIG, folder / WEIGHTS
     content = read_config(folder, _HINT)
-    with _usable_section(path):
-        section = content["model"]
-        model = build_on_meta(section["name"], section["options"])
+    name, options = split_model(content, folder)
+    with _naming(path):
+        model = build_on_meta(name, options)
         if model is not None:  # compared before memory is allocated for a stranger's options
             check_header(model, weights)
         if model is not None and _holds_all(model):
             # as to_empty(device="cpu"), whose empty_like imports SymPy for meta tensors, half a second
             model = model._apply(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype))
         else:
-            model = build_model(section["name"], section["options"])
-        _set_generation_config(model, section)
+            model = build_model(name, options)
+        _set_generation_config(model, content, path)
     load_weights(model, weights)
-    if section.get("vocabulary"):
+    if content.get("vocabulary"):
         model.load_vocabulary(folder)
         assert model.vocabulary is not None
-        if len(model.vocabulary) != section["options"]["vocab_size"]:
+        if len(model.vocabulary) != options["vocab_size"]:
             raise CheckpointError(
                 f"{folder / VOCABULARY} has {len(model.vocabulary)} tokens where {path} has vocab_size="
-                f"{section['options']['vocab_size']}; restore the vocabulary the model was trained with"
+                f"{options['vocab_size']}; restore the vocabulary the model was trained with"
             )
     return model.eval(), content
 

@@ -27,7 +27,7 @@ from legenda.regions import Regions
 from legenda.report.images import ReportImage, find_images_by_name, resolve_images
 from legenda.report.overlay import average_heads, blank_canvas, draw_caption_attention, write_sheet
 from legenda.report.page import ExampleCard, ModelRun, Report, ScoreColumn, encoded_size, write_report
-from legenda.run_folder import HISTORY, find_seeds
+from legenda.run_folder import HISTORY, find_seeds, stages_of
 from legenda.tasks.reporting import EvaluationResult, Example, MetricWithCI, Prediction, ReportedTask, group_key
 from legenda.training.checkpoint import read_history
 
@@ -372,7 +372,7 @@ def _describe_runs(runs: Mapping[str, Run]) -> dict[str, str]:
     """Return model and recipe of each run, and of runs that have both in common the options that differ."""
     groups: dict[str, dict[str, Run]] = {}
     for name, run in runs.items():
-        recipe = run.config.get("recipe")
+        recipe = run.config.get("name")
         origin = f"recipe {recipe}" if recipe else "imported" if run.imported else "no recipe"
         groups.setdefault(f"{run.summary} ({run.model.name}, {origin}", {})[name] = run
     described = {}
@@ -389,11 +389,10 @@ def _describe_runs(runs: Mapping[str, Run]) -> dict[str, str]:
 
 def _options(run: Run) -> dict[str, Any]:
     """Return the settings of a run as `legenda train` takes them, by name."""
-    stages = dict(zip(("training", "fine_tuning"), run.config.get("stages", ()), strict=False))
-    sections = {"model": run.config["model"].get("options", {}), "data": run.config.get("data") or {}, **stages}
+    parts = {"model": run.config["model"], "data": run.config.get("data", {}), **stages_of(run.config)}
     return {
-        f"{section}.{key}": value
-        for section, settings in sections.items()
+        f"{part}.{key}": value
+        for part, settings in parts.items()
         for key, value in settings.items()
         if isinstance(value, bool | int | float | str)
     }

@@ -11,11 +11,6 @@ from legenda.tasks.base import ObjectiveConfig
 from legenda.training.schedules import SCHEDULES, Schedule, StepDecay
 
 
-def stage_name(index: int) -> str:
-    """Return what the options of a stage are called, by its index: training, fine_tuning, stage_3, ..."""
-    return ("training", "fine_tuning")[index] if index < 2 else f"stage_{index + 1}"
-
-
 class TrainingConfig(ObjectiveConfig):
     """How a model is optimized, evaluated and saved during one training stage."""
 

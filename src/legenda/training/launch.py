@@ -30,10 +30,10 @@ from legenda.io import locked, read_text, write_json
 from legenda.models.base import Model
 from legenda.models.checkpoint import find_model, start_from
 from legenda.models.registry import configure
-from legenda.run_folder import CONFIG, STATE, WEIGHTS, read_config
+from legenda.run_folder import CONFIG, STATE, WEIGHTS, read_config, stage_name, stages_of
 from legenda.tasks.base import Task, check_objective, describe_split
 from legenda.training.checkpoint import read_progress
-from legenda.training.config import TrainingConfig, stage_name
+from legenda.training.config import TrainingConfig
 from legenda.training.distributed import autocast_plugin, describe_idle_devices, shard
 from legenda.training.loop import TrainingLoop, check_monitor
 from legenda.training.stage import Stage
@@ -100,17 +100,15 @@ def is_finished(folder: Path, recipe: str) -> bool:
     """Return whether a folder holds a finished run of that recipe with its model."""
     if not all((folder / name).exists() for name in (CONFIG, WEIGHTS, STATE)):
         return False
-    return read_config(folder, _DELETE).get("recipe") == recipe and read_progress(folder).finished
+    return read_config(folder, _DELETE).get("name") == recipe and read_progress(folder).finished
 
 
 def _with_epochs_of(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
     """Return `old` with the epochs that the last stage of `new` has, if those are more."""
-    stages, new_stages = list(old.get("stages") or [{}]), new.get("stages") or [{}]
-    epochs = stages[-1].get("epochs", 0)
-    more = isinstance(epochs, int) and epochs < new_stages[-1].get("epochs", 0)
-    if len(stages) == len(new_stages) and more:
-        stages[-1] = {**stages[-1], "epochs": new_stages[-1]["epochs"]}
-        return {**old, "stages": stages}
+    last = [*stages_of(new)][-1]
+    epochs = old.get(last, {}).get("epochs")
+    if isinstance(epochs, int) and epochs < new[last]["epochs"] and [*stages_of(old)] == [*stages_of(new)]:
+        return {**old, last: {**old[last], "epochs": new[last]["epochs"]}}
     return old
 
 
@@ -126,11 +124,11 @@ def _difference(old: Any, new: Any, name: str = "") -> tuple[str, str, str] | No
             _difference(old.get(key), new.get(key), f"{name}.{key}".removeprefix(".")) for key in (*new, *old)
         )
         return next(filter(None, differences), None)
-    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new) and name == "stages":
-        differences = (_difference(*pair, stage_name(stage)) for stage, pair in enumerate(zip(old, new, strict=True)))
-        return next(filter(None, differences), None)
-    before, now = (value if isinstance(value, str) else json.dumps(value) for value in (old, new))
-    return name.replace("model.options.", "model."), before, now
+    before, now = (
+        "a table" if isinstance(value, dict) else value if isinstance(value, str) else json.dumps(value)
+        for value in (old, new)
+    )
+    return name, before, now
 
 
 def _vocabulary_difference(folder: Path, model: Model) -> tuple[str, str, str] | None:
@@ -248,13 +246,14 @@ def train(
         start_from(model, init_from)
     for stage in stages:
         configure(model_name, {**vars(model.config), **stage.dropout})  # raises for rates that the model lacks
-    config = {"model": model.describe(), **sections, "stages": [to_json(stage) for stage in stages]}
+    config = {**sections, "task": task.name, **model.describe()}
+    config |= {stage_name(number): to_json(stage) for number, stage in enumerate(stages)}
     if init_from is not None:
         config["init_from"] = to_json(init_from, folder)
         weight = read_config(init_from, "give the folder of a trained run").get("consensus")
         if isinstance(weight, int | float):
             config["consensus"] = weight * _KEPT_CONSENSUS
-    config |= {"task": task.name, "extractor": task.extractor, "environment": describe_environment(folder)}
+    config |= {"extractor": task.extractor, "environment": describe_environment(folder)}
     config[DATA_DIGEST] = {"train": describe_split(task.train), "validation": describe_split(task.validation)}
     with locked(folder) if fabric.is_global_zero else nullcontext():
         if fabric.is_global_zero:
