@@ -19,15 +19,13 @@ import numpy as np
 from PIL import Image
 
 from legenda.compute import AUTO, ComputeOptions, Precision
-from legenda.data.features.base import ExtractorIdentity, check_regions
+from legenda.data.features.base import ExtractorIdentity, ImageRegions, check_regions
 from legenda.errors import ConfigError, DataError, LegendaError, import_extra
 from legenda.io import read_bytes, verified
 from legenda.registry import Registry, reason_of, run_source
 
 _LOG = logging.getLogger(__name__)
 
-ImageRegions = tuple[np.ndarray, np.ndarray | None]
-"""Features (n, D) and boxes (n, 4) of one image, x1 y1 x2 y2 in 0..1, or None."""
 Extract = Callable[[list[Image.Image]], list[ImageRegions]]
 """A function from RGB images to the regions of each."""
 

@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 from legenda.errors import ConfigError, DataError, LegendaError, import_extra
-from legenda.jobs.job import Job, JobStats, Task, process_shard, read_result
+from legenda.jobs.job import ImageTask, Job, JobStats, process_shard, read_result
 from legenda.registry import load_plugin, plugin_files
 
 EngineName = Literal["local", "pool", "ray"]
@@ -44,7 +44,7 @@ _ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DATA_LOG_LEVEL": "ERROR"}
 """Set for Ray unless the user's environment sets them."""
 
 
-Load = Callable[[str], Task]
+Load = Callable[[str], ImageTask]
 """Returns a task with its models on a device; picklable for a pool and for Ray, with absolute paths."""
 
 

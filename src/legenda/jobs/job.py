@@ -239,7 +239,7 @@ def failure(name: str, error: str) -> ImageResult:
     return ImageResult({"image": name, "error": error})
 
 
-class Task(Protocol):
+class ImageTask(Protocol):
     """What is made of images."""
 
     @property
@@ -270,7 +270,7 @@ class JobStats:
     seconds: float = 0.0
 
 
-def process_shard(job: Job, task: Task, shard: int, advance: Callable[[], object] = lambda: None) -> JobStats:
+def process_shard(job: Job, task: ImageTask, shard: int, advance: Callable[[], object] = lambda: None) -> JobStats:
     """Process the images of a shard and write its files, unless they exist; `advance` is called after each image.
 
     Batches are made of images in the order of their sizes. A shard whose worker was killed is repeated from its first
@@ -331,7 +331,9 @@ class _AttemptLog:
             file.write(f"{line}\n")
 
 
-def _process_carefully(task: Task, names: Sequence[str], folder: Path, attempts: _AttemptLog) -> Iterator[ImageResult]:
+def _process_carefully(
+    task: ImageTask, names: Sequence[str], folder: Path, attempts: _AttemptLog
+) -> Iterator[ImageResult]:
     """Yield the results of all images; of a batch that ends its worker, first try each image alone.
 
     The batch is then repeated without those that end their worker, or, where it still ends it, left at single images.

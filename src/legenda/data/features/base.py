@@ -21,7 +21,7 @@ import numpy as np
 from legenda.errors import DataError, first_line
 
 if TYPE_CHECKING:
-    from legenda import regions
+    from legenda.regions import Regions
 
 
 TOLERANCE = 0.01
@@ -95,7 +95,7 @@ def is_same_extractor(first: str, second: str) -> bool:
     return ExtractorIdentity.parse(first).find_difference(ExtractorIdentity.parse(second)) is None
 
 
-Regions = tuple[np.ndarray, np.ndarray | None]
+ImageRegions = tuple[np.ndarray, np.ndarray | None]
 """The features (n, D) and boxes (n, 4) of an image, x1 y1 x2 y2 in 0..1, or None."""
 Image = tuple[str, np.ndarray, np.ndarray | None]
 """The id of an image, its features and its boxes."""
@@ -153,7 +153,7 @@ class FeatureStore(ABC):
             raise DataError(f"{path} holds image '{twice}' twice; leave one of them out")
 
     @abstractmethod
-    def load(self, position: int) -> Regions:
+    def load(self, position: int) -> ImageRegions:
         """Return features and boxes as they are stored, not validated; raise any exception if they are damaged."""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -190,13 +190,13 @@ class FeatureStore(ABC):
             for position, regions in zip(positions, self._read(positions), strict=True):
                 yield self.ids[position], *regions
 
-    def _read(self, positions: Sequence[int]) -> list[Regions]:
+    def _read(self, positions: Sequence[int]) -> list[ImageRegions]:
         if self.threads == 1 or len(positions) < 2:
             return [self.read_valid(position) for position in positions]
         with ThreadPoolExecutor(self.threads) as pool:
             return list(pool.map(self.read_valid, positions))
 
-    def read_valid(self, position: int) -> Regions:
+    def read_valid(self, position: int) -> ImageRegions:
         """Return the features, float16 or float32, and boxes of an image; raise DataError where they are not valid."""
         try:
             features, boxes = self.load(position)
@@ -220,7 +220,7 @@ class FeatureStore(ABC):
         return DataError(f"{self.path}: image '{self.ids[position]}' {fault}; {remedy}")
 
 
-def pack(regions: Sequence[Regions], feature_dim: int, has_boxes: bool) -> RegionArrays:
+def pack(regions: Sequence[ImageRegions], feature_dim: int, has_boxes: bool) -> RegionArrays:
     """Return the regions of several images as one batch, padded with zeros."""
     counts = np.array([len(features) for features, _ in regions], np.int64)
     mask = np.arange(counts.max(initial=0)) < counts[:, None]
@@ -235,7 +235,7 @@ def pack(regions: Sequence[Regions], feature_dim: int, has_boxes: bool) -> Regio
     return RegionArrays(features, boxes, mask)
 
 
-def check_regions(features: np.ndarray, boxes: np.ndarray | None, dtype: np.dtype | None = None) -> Regions:
+def check_regions(features: np.ndarray, boxes: np.ndarray | None, dtype: np.dtype | None = None) -> ImageRegions:
     """Return the features (n, D) of an image in a dtype, and its boxes (n, 4) in float32, clipped to 0..1.
 
     dtype: float16 or float32; by default float16 stays, and all else becomes float32. Raise ValueError with what is
@@ -293,7 +293,7 @@ def grid_boxes(height: int, width: int) -> np.ndarray:
     return np.stack(corners, axis=1).astype(np.float32)
 
 
-RegionReader = Callable[[np.ndarray], "regions.Regions"]
+RegionReader = Callable[[np.ndarray], "Regions"]
 """A function from positions in a split `(B,)` to the Regions of their images."""
 
 _COCO = re.compile(r"(?:COCO_[a-z]+[0-9]{4}_)?([0-9]{12})")
@@ -366,7 +366,7 @@ class ConcatFeatureStore:
                 )
         slots = np.array(entries, np.int64).reshape(-1, 2)
 
-        def read(positions: np.ndarray) -> regions.Regions:
+        def read(positions: np.ndarray) -> Regions:
             from legenda.regions import Regions
 
             if len(self.stores) == 1:

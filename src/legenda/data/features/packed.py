@@ -29,7 +29,7 @@ from legenda.data.features.base import (
     UNNAMED,
     FeatureStore,
     Image,
-    Regions,
+    ImageRegions,
     check_regions,
     extractor_name,
 )
@@ -88,7 +88,7 @@ class PackedFeatureStore(FeatureStore):
         if self._offsets[0] != 0 or self._offsets[-1] != rows or (self._offsets[1:] <= self._offsets[:-1]).any():
             raise DataError(f"{path} has 'offsets' that do not fit its {len(self)} images; {_AGAIN}")
 
-    def load(self, position: int) -> Regions:
+    def load(self, position: int) -> ImageRegions:
         """Return the features and boxes of one image as they are stored."""
         start, stop = self._offsets[position : position + 2].tolist()
         boxes = self._arrays["boxes"][start:stop] if self.has_boxes else None
@@ -151,7 +151,7 @@ class ShardedStore(FeatureStore):
         self._starts = np.array(starts)
         super().__init__(path, ids, first.extractor)
 
-    def read_valid(self, position: int) -> Regions:
+    def read_valid(self, position: int) -> ImageRegions:
         """Return the features and boxes of an image, read from its shard, which errors name."""
         shard = int(np.searchsorted(self._starts, position, side="right")) - 1
         return self._open(self._files[shard]).read_valid(int(position - self._starts[shard]))

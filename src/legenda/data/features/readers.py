@@ -20,7 +20,7 @@ from legenda.data.features.base import (
     UNNAMED,
     ConcatFeatureStore,
     FeatureStore,
-    Regions,
+    ImageRegions,
     extractor_name,
     grid_boxes,
     is_same_extractor,
@@ -192,7 +192,7 @@ class Hdf5Store(ReleasedStore):
             raise DataError(f"{file_path} has an 'extractor' that is not text; give it the name of the extractor")
         super().__init__(path, ids[kind], sizes_file, extractor)
 
-    def load(self, position: int) -> Regions:
+    def load(self, position: int) -> ImageRegions:
         """Return the features of regions or of a grid, and their boxes."""
         image = self.ids[position]
         features = self._array(image, self._kind)
@@ -263,7 +263,7 @@ class TsvStore(ReleasedStore):
         self._lines = verified(lambda: _find_lines(path), path, _TSV)
         super().__init__(path, [image for image, _, _ in self._lines], sizes_file)
 
-    def load(self, position: int) -> Regions:
+    def load(self, position: int) -> ImageRegions:
         """Return the features and boxes of a line."""
         _, start, length = self._lines[position]
         with self.path.open("rb") as file:
@@ -328,7 +328,7 @@ class FolderStore(ReleasedStore):
         extractor = get_field(note, "extractor", str, str(path / NOTE), "give it the name of the extractor as text")
         super().__init__(path, self._names, sizes_file, extractor)
 
-    def load(self, position: int) -> Regions:
+    def load(self, position: int) -> ImageRegions:
         """Return the features and boxes of a file."""
         image = self.ids[position]
         with (self.path / self._names[image]).open("rb") as file:
@@ -364,7 +364,7 @@ def _load_arrays(file: Any) -> np.ndarray | dict[str, np.ndarray]:
         return dict(loaded)
 
 
-def _read_arrays(file: Any, image: str, sizes: Mapping[str, tuple[float, float]]) -> Regions:
+def _read_arrays(file: Any, image: str, sizes: Mapping[str, tuple[float, float]]) -> ImageRegions:
     """Features and boxes of one .npz or .npy, from an open file."""
     arrays = _load_arrays(file)
     if isinstance(arrays, np.ndarray):
@@ -383,7 +383,7 @@ def _read_arrays(file: Any, image: str, sizes: Mapping[str, tuple[float, float]]
     return features, arrays.get("boxes", boxes)
 
 
-def _read_grid(file: Any) -> Regions:
+def _read_grid(file: Any) -> ImageRegions:
     """Features (49, D) and boxes of the 7 x 7 cells that the grid (1, D, H, W) in an open .pth is averaged to."""
     import torch
 
@@ -394,7 +394,7 @@ def _read_grid(file: Any) -> Regions:
     return _flatten(torch.nn.functional.adaptive_avg_pool2d(grid[0].float(), 7).permute(1, 2, 0).numpy())
 
 
-def _flatten(features: np.ndarray) -> Regions:
+def _flatten(features: np.ndarray) -> ImageRegions:
     """Features (n, D); those of a grid (H, W, D) in row-major order, with the boxes of its cells."""
     if features.ndim == 3:
         height, width, channels = features.shape
@@ -428,7 +428,7 @@ class LmdbStore(ReleasedStore):
                 raise DataError(f"{path} holds {other.decode()} and {key.decode()} for one image; {self.wanted}")
         super().__init__(path, self._keys, sizes_file)
 
-    def load(self, position: int) -> Regions:
+    def load(self, position: int) -> ImageRegions:
         """Return the features and boxes of a value."""
         image = self.ids[position]
         with self._base.begin() as transaction:
@@ -484,7 +484,7 @@ class DetectionStore(ReleasedStore):
         ids = (PurePosixPath(name).stem for name in names.tolist())
         super().__init__(path, ids, sizes_file, "detections")
 
-    def load(self, position: int) -> Regions:
+    def load(self, position: int) -> ImageRegions:
         """Return the classes and scores of a row as features, and its boxes."""
         row, real = position, slice(self._count[position])
         is_class = self._classes[row, real, None] == np.arange(self._num_classes)
