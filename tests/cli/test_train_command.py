@@ -88,6 +88,9 @@ def test_a_run_starts_from_another(seeds, tmp_path, capsys):
     assert config["training"]["schedule"] == {"kind": "constant", "learning_rate": 1e-9, "warmup_steps": 0}
     assert (out / config["init_from"]).resolve() == (seeds / "seed0").resolve()
     assert f"next: legenda evaluate {out}" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(f"train --config {out}/config.json --out {tmp_path}/again".split())
+    assert "name it with --init-from" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("option", "objective"), [("", "self_critical"), ("--stages first", "cross_entropy")])

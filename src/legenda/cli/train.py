@@ -14,6 +14,7 @@ from legenda.errors import ConfigError, did_you_mean
 from legenda.experiment import train
 from legenda.papers import get_recipe
 from legenda.recipes import Recipe, changes_first, parse_changes, read_recipe
+from legenda.run_folder import CONFIG, read_config
 from legenda.terminal import escape_controls, shorten
 
 
@@ -53,7 +54,11 @@ class TrainOptions(Config):
         """Return the recipe, and the changes of the command line as fields."""
         changes = list(self.arguments)
         if self.config is not None:
-            return read_recipe(self.config), parse_changes(changes)
+            recipe = read_recipe(self.config)
+            source = read_config(self.config.parent).get("init_from") if self.config.name == CONFIG else None
+            if source is not None and self.init_from is None:
+                raise ConfigError(f"{self.config} is of a run that started from {source}; name it with --init-from")
+            return recipe, parse_changes(changes)
         if not changes or "=" in changes[0]:
             raise ConfigError("the recipe comes first, as in legenda train scenes.ngsan; legenda recipes lists them")
         return get_recipe(changes[0]), parse_changes(changes[1:])
