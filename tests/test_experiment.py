@@ -27,7 +27,7 @@ def test_python_and_the_command_train_the_same_run(tmp_path):
         assert (tmp_path / "python" / name).read_bytes() == (tmp_path / "command" / name).read_bytes()
     python, command = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("python", "command"))
     assert python | {"environment": None} == command | {"environment": None}  # it holds the date
-    assert python["training"]["precision"] == "bf16-mixed"
+    assert python["training"]["precision"] == "bf16"
     again = legenda.train(read_recipe(tmp_path / "python" / "config.json"), out=tmp_path / "again", device="cpu")
     assert (again.folder / "model.safetensors").read_bytes() == (result.folder / "model.safetensors").read_bytes()
     assert json.loads((again.folder / "config.json").read_text()) | {"environment": None} == python | {

@@ -118,7 +118,7 @@ def _compare(captioner: Captioner, regions: Regions, device: str, dtype: torch.d
 
 def _train_in_half(name: str, device: str) -> dict[str, Any]:
     """Train a small model of scenes for two epochs in fp16, whose gradients are scaled and clipped; on CPUs in bf16."""
-    precision = "bf16-mixed" if device == "cpu" else "16-mixed"
+    precision = "bf16" if device == "cpu" else "fp16"
     stage = TrainingConfig(epochs=2, batch_size=10, eval_beam_size=1, precision=precision)
     task = Captioning(ScenesData(train=40, validation=4).open(lambda _: None))
     with TemporaryDirectory() as folder:

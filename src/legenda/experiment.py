@@ -14,12 +14,6 @@ from legenda.tasks.base import TASKS
 from legenda.training import TrainResult, check_folder
 from legenda.training import train as train_model
 
-TRAINING_PRECISIONS: Mapping[Precision, Literal["32-true", "bf16-mixed", "16-mixed"]] = {
-    "float32": "32-true",
-    "bf16": "bf16-mixed",
-    "fp16": "16-mixed",
-}
-
 
 def train(
     recipe: str | Recipe,
@@ -61,8 +55,7 @@ def train(
     compute.check_count(devices)
     check_folder(out)
     if precision is not None:
-        changed = (stage.replace(precision=TRAINING_PRECISIONS[precision]) for stage in recipe.stages)
-        recipe = recipe.replace(stages=tuple(changed))
+        recipe = recipe.replace(stages=tuple(stage.replace(precision=precision) for stage in recipe.stages))
     return train_model(
         recipe.model,
         recipe.model_overrides,

@@ -89,7 +89,7 @@ ERRORS = [
     ("train scenes.ngsan training.epochs=0", "training.epochs must be"),
     ("train scenes.ngsan training.epochs", "write KEY=VALUE"),
     ("train scenes.ngsan --gpus 1", "there is no option --gpus"),
-    ("train scenes.ngsan training.precision=fp16", "'32-true', 'bf16-mixed'"),
+    ("train scenes.ngsan training.precision=16", "'float32', 'bf16'"),
     ("train scenes.ngsan model.norm=batch", "there is no norm 'batch'"),
     ("train scenes.ngsan training=3", "training takes fields"),
     ("train scenes.ngsan --devices 0", "--devices must be"),

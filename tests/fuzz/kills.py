@@ -35,7 +35,7 @@ TINY = "model.dim=8 model.num_heads=2 model.num_layers=1 model.ff_dim=8"
 STAGE = "training.epochs=3 training.batch_size=4 training.eval_beam_size=1 training.checkpoint_every=2"
 TRAIN = (
     f"train flickr8k.ngsan {TINY} model.geometry_dim=4 {STAGE} {STAGE.replace('training.', 'fine_tuning.')} "
-    "training.precision=32-true fine_tuning.precision=32-true data.min_count=1 "
+    "training.precision=float32 fine_tuning.precision=float32 data.min_count=1 "
     "data.annotations={0}/c.csv data.features={0}/f.safetensors --out {1}/run"
 )
 TABLE = (

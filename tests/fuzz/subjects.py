@@ -16,7 +16,7 @@ import numpy as np
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # of default_data
 
 TINY = "model.dim=8 model.num_heads=2 model.num_layers=1 model.ff_dim=8"
-SHORT = "training.epochs=1 training.batch_size=4 training.eval_beam_size=1 training.precision=32-true"
+SHORT = "training.epochs=1 training.batch_size=4 training.eval_beam_size=1 training.precision=float32"
 FINE = SHORT.replace("training", "fine_tuning")
 WORDS = ["a", "red", "dog", "runs", "on", "the", "green", "grass", "with", "two", "cats"]
 DIM = 4

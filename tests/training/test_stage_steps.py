@@ -133,7 +133,7 @@ def test_a_full_disk_is_reported_and_leaves_the_last_good_state(completed_run, t
 
 
 def test_half_precision_is_resumed_with_its_scale(tmp_path, monkeypatch):
-    training = TRAINING.replace(epochs=2, precision="16-mixed")
+    training = TRAINING.replace(epochs=2, precision="fp16")
     run(tmp_path / "whole", training)
     scaler = read_progress(tmp_path / "whole").scaler
     assert scaler["scale"] >= 1
@@ -146,7 +146,7 @@ def test_half_precision_is_resumed_with_its_scale(tmp_path, monkeypatch):
     assert_same(outcome(tmp_path / "whole"), outcome(tmp_path / "run"))
 
 
-@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed"])
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_mixed_precision_rounds_no_boxes(tmp_path, monkeypatch, precision):
     """Training computes its geometry from the boxes that evaluation sees."""
     read: list[torch.Tensor] = []

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, InstanceOf, model_validator
 
+from legenda.compute import Precision
 from legenda.config import Count, NonNegativeFloat, NonNegativeInt, PositiveInt, Probability
 from legenda.tasks.base import ObjectiveConfig
 from legenda.training.schedules import SCHEDULES, Schedule, StepDecay
@@ -40,7 +41,8 @@ class TrainingConfig(ObjectiveConfig):
     ema_decay: Probability = 0.999
     averaging_start_epoch: PositiveInt = 1
     """The first epoch that enters the average."""
-    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
+    precision: Precision = "float32"
+    """bf16 and fp16 compute by PyTorch's autocast; the weights stay float32."""
     compile: bool = False
     """Whether to compile the training step with torch.compile."""
     seed: NonNegativeInt = 0

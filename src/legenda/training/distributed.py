@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
     from torch.distributed.device_mesh import DeviceMesh
 
+    from legenda.compute import Precision
     from legenda.training.config import TrainingConfig
 
 T = TypeVar("T")
@@ -36,8 +37,8 @@ def describe_idle_devices(config: TrainingConfig, world_size: int) -> str | None
     )
 
 
-def autocast_plugin(precision: str, device: str) -> Any:
-    """Return Fabric's plugin for "bf16-mixed" or "16-mixed" without its conversion of inputs.
+def autocast_plugin(precision: Precision, device: str) -> Any:
+    """Return Fabric's plugin for bf16 or fp16 without its conversion of inputs.
 
     Fabric rounds every floating-point tensor of a batch to half precision; boxes and targets need float32, and autocast
     converts the inputs of the operations that compute in half precision.
@@ -48,7 +49,7 @@ def autocast_plugin(precision: str, device: str) -> Any:
         def convert_input(self, data: Any) -> Any:
             return data
 
-    return Autocast(precision, device)  # type: ignore[arg-type]
+    return Autocast("bf16-mixed" if precision == "bf16" else "16-mixed", device)  # type: ignore[arg-type]
 
 
 def shard(module: nn.Module, mesh: DeviceMesh) -> Any:

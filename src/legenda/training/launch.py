@@ -293,7 +293,7 @@ def _launch(
     torch_device = ComputeOptions(device=device).resolve()
     if torch_device.index is not None and world_size > 1:
         raise ConfigError(f"{device} is one device, but {world_size} are to be used; choose cuda, or one device")
-    mixed = training.precision != "32-true"
+    mixed = training.precision != "float32"
     fabric = Fabric(
         accelerator=torch_device.type,
         devices=devices if torch_device.index is None else [torch_device.index],

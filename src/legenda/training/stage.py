@@ -44,7 +44,7 @@ def create_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Op
     options: dict[str, Any] = {"betas": config.betas, "eps": config.eps, "weight_decay": config.weight_decay}
     if config.optimizer == "sgd":
         options = {"momentum": config.betas[0], "weight_decay": config.weight_decay}
-    if config.optimizer != "radam" and config.precision != "16-mixed":
+    if config.optimizer != "radam" and config.precision != "fp16":
         options["fused"] = True  # radam has no fused kernel; those of the others unscale gradients after clipping
     return _OPTIMIZERS[config.optimizer](parameters, lr=1.0, **options)
 
@@ -192,7 +192,7 @@ class Stage:
         values = all_reduce_sum(fabric, torch.tensor([metrics[name] for name in names], dtype=torch.float64))
         metrics = dict(zip(names, values.tolist(), strict=True))
         norm = clip_gradients(fabric, self.wrapped, self.wrapped_optimizer, config)
-        has_scaler = config.precision == "16-mixed"  # it skips steps that overflow
+        has_scaler = config.precision == "fp16"  # it skips steps that overflow
         if not math.isfinite(metrics["loss"]) or (not has_scaler and norm is not None and not math.isfinite(norm)):
             self._raise_non_finite(indices, targets, step)
         self.wrapped_optimizer.step()
