@@ -59,7 +59,7 @@ def test_verify_compares_a_store_with_its_checksums(store, run_command):
 
 @pytest.fixture
 def run(make_run, run_command) -> Path:
-    folder = make_run("ngsan", ScenesData(train=40, validation=4, test=2))
+    folder = make_run("ngsan", ScenesData(train=40, validation=4, test=2), training={"epochs": 3})
     assert run_command(f"evaluate {folder}")[0] == 0
     return folder
 
@@ -71,6 +71,7 @@ def test_a_run_is_described_and_verified(run, run_command):
     assert facts["model"].startswith("ngsan: ")
     assert facts["data"] == "kind=scenes  train=40  validation=4  test=2  families=['near', 'size', 'bind']"
     assert (facts["recipe"], facts["extractor"], facts["task"]) == ("scenes.ngsan", "scenes", "captioning")
+    assert facts["training"] == "epochs=3"
     assert int(facts["parameters"].replace(",", "")) > 100
     assert "model.safetensors=" in facts["files"]
     assert facts["evaluation_val.json"].startswith("split=val  images=4  beam_size=3  scores=(")

@@ -49,7 +49,7 @@ def inspect_run(name: str | Path, *, verify: bool = False) -> tuple[dict[str, An
         "extractor": extractor_name(str(config["extractor"])) if config.get("extractor") else None,
         **stages_of(config),
         "written by": config.get("environment"),
-        "training": _describe_training(folder),
+        "progress": _describe_training(folder),
         "files": {path.name: f"{path.stat().st_size:,} bytes" for path in sorted(folder.iterdir()) if path.is_file()},
         **{path.name: _describe_evaluation(path) for path in _evaluations(folder)},
     }
