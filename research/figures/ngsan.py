@@ -91,7 +91,8 @@ def _read(name: str, folder: Path, metric: str) -> _History:
         raise DataError(f"{folder / HISTORY} holds no score {metric!r}; {did_you_mean(metric, known)}")
     config: dict[str, Any] = read_config(folder, "a run folder holds it; train the run again")
     model, _ = split_model(config, folder)
-    settings = config | {name: {**stage, "seed": None} for name, stage in stages_of(config).items()}  # not of the data
+    stages = {name: {**stage, "seed": None} for name, stage in stages_of(config).items()}  # that of the data is kept
+    settings = {**config, **stages, "environment": None}
     return _History((model, str(config.get("name", name)), name), json.dumps(settings, sort_keys=True), scores)
 
 

@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("matplotlib", reason="needs the extra figures")
 
 from drawing import Curve, draw_curves
+from ngsan import _read
 
 from legenda.data.captions import ScenesData
 from legenda.papers import get_recipe
@@ -29,6 +30,16 @@ def run_of(make_run):
         return made[name]
 
     return run
+
+
+def test_runs_that_differ_in_the_seed_alone_are_averaged(make_run):
+    seeds = [
+        make_run("transformer", SCENES, training={"epochs": 1, "seed": seed}, environment={"date": str(seed)})
+        for seed in (0, 1)
+    ]
+    for seed in seeds:
+        (seed / "metrics.jsonl").write_text('{"step": 1, "epoch": 1, "validation": {"CIDEr-D": 0.5}}\n')
+    assert len({_read("a", seed, "CIDEr-D").settings for seed in seeds}) == 1
 
 
 def test_the_figures_are_listed(run_script):
