@@ -423,6 +423,7 @@ class Grounding(CoAttentionTask):
     }
     score_name = "IoU"
     objective_class = BoxObjective
+    examples = ExpressionDataset
 
     def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Grounder:
         """Return MCAN for grounding; its word embeddings start from the data's word vectors, if given."""

@@ -363,6 +363,7 @@ class Translation(ReportedTask):
     }
     score_name = "chrF"
     objective_class = TranslationObjective
+    examples = ParallelDataset
     data: ParallelDataModule
 
     def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Translator:

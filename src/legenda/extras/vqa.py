@@ -354,6 +354,7 @@ class Vqa(CoAttentionTask):
     }
     score_name = "probability"
     objective_class = AnswerObjective
+    examples = QuestionDataset
 
     def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Mcan:
         """Return an MCAN model; its word embeddings start from the data's word vectors, if given."""

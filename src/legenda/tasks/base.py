@@ -172,18 +172,21 @@ class Task(ABC):
     """A task with its data.
 
     name: as in config.json. objectives: what its stages may minimize; scheduled sampling is for captioning only.
-    objective_class: minimizes "cross_entropy". extractor: the name of the extractor that made the features; None where
-    there are none.
+    objective_class: minimizes "cross_entropy". examples: the class of its splits. extractor: the name of the extractor
+    that made the features; None where there are none.
     """
 
     name: ClassVar[str]
     objectives: ClassVar[tuple[str, ...]] = ("cross_entropy",)
     objective_class: ClassVar[type[Objective]]
+    examples: ClassVar[type] = object
 
     def __init__(self, data: Any) -> None:
         """data: a data module with the splits `train` and `validation`, sequences of examples with `ids` and, for
-        messages, `source`, what they are read from.
+        messages, `source`, what they are read from. Raise ConfigError for data of another task.
         """
+        if not isinstance(data.train, self.examples):
+            raise ConfigError(f"the data ({data.train.source}) are not for the task {self.name}; choose theirs")
         self.data, self.train, self.validation = data, data.train, data.validation
         self.extractor: str | None = getattr(data.train, "extractor", None)
 

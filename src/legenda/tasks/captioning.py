@@ -87,6 +87,7 @@ class Captioning(Task):
     name = "captioning"
     objectives = ("cross_entropy", "self_critical")
     objective_class = CrossEntropy
+    examples = CaptionDataset
     data: DataModule
 
     def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Captioner:
