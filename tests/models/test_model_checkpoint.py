@@ -93,6 +93,7 @@ CONFIG = {
     "a wrong rule": with_part("generation_config", suppress_tokens=1),
     "an unknown option": with_part("model", heads=2),
     "a wrong value": with_part("model", num_heads=3),
+    "a decoder of a list": with_part("model", decoder={"name": ["ngsan"]}),
 }
 WEIGHTS = {
     "missing": lambda path: path.unlink(),

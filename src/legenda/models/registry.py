@@ -142,10 +142,13 @@ def register_model(
     """Return a decorator that adds the class of a configuration as the model `name`.
 
     The class is a `CaptionerConfig` with `build_encoder` and `build_decoder`, or another `ModelConfig` with `build`.
-    settings: fields of it that the name fixes. task: what the model is for.
+    settings: fields of it that the name fixes. task: what the model is for. Raise ConfigError for a field `name`, which
+    recipes and config.json have for the model's.
     """
 
     def decorate(config: C) -> C:
+        if "name" in config.model_fields:
+            raise ConfigError(f"{config.__name__} has a field `name`, which is that of the model; call it otherwise")
         MODELS.add(name, Entry(config, paper, summary, settings or {}, task=task), config.__module__)
         return config
 
@@ -197,7 +200,7 @@ def _decoder_config(name: str, config: ModelConfig) -> CaptionerConfig | None:
     if not isinstance(config, CaptionerConfig) or config.decoder is None:
         return None
     options: dict[str, Any] = {"name": config.decoder} if isinstance(config.decoder, str) else dict(config.decoder)
-    if "name" not in options:
+    if not isinstance(options.get("name"), str):
         raise ConfigError(f'{name} needs the name of its decoder; write decoder={{"name": "transformer", ...}}')
     other = options.pop("name")
     entry = Entry(DECODERS.get(other), "", "") if other in DECODERS else describe_model(other)
