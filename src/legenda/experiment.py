@@ -63,7 +63,7 @@ def train(
         recipe.stages,
         out,
         sections={"name": recipe.name, "data": to_json(recipe.data, out)},
-        init_from=init_from,
+        init_from=recipe.init_from,
         device=device,
         devices=devices,
         nodes=nodes,

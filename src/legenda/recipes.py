@@ -32,8 +32,22 @@ from legenda.io import read_text
 from legenda.models import describe_model
 from legenda.models.checkpoint import find_model
 from legenda.models.registry import configure_sizeless
-from legenda.run_folder import CONFIG, data_settings, read_config, split_model, stage_name, stages_of
+from legenda.run_folder import (
+    CONFIG,
+    data_settings,
+    find_path,
+    name_stages,
+    read_config,
+    split_model,
+    stage_name,
+    stages_of,
+)
 from legenda.training.config import TrainingConfig
+
+_PLAIN = ("name", "summary", "task", "init_from")
+"""Parts of a recipe that are no tables."""
+_OF_RUNS = "generation_config", "vocabulary", "extractor", "environment", "data_digest", "consensus", "trained_in"
+"""Parts of config.json that are no part of a recipe."""
 
 
 @runtime_checkable
@@ -65,6 +79,8 @@ class Recipe(Config):
     width of the features follow from the data."""
     data: Annotated[SkipValidation[Any], DATASETS.of_kind()]
     """The settings of the data."""
+    init_from: Path | None = None
+    """The trained run, or packaged model, whose weights and vocabulary the first stage starts with."""
     stages: tuple[TrainingConfig, ...]
     """Training stages, at least one; each later stage starts from the best model of the stage before."""
 
@@ -72,6 +88,8 @@ class Recipe(Config):
     def _check_recipe(self) -> Self:
         if not self.stages:
             raise ConfigError(f"the recipe {self.name} has no stage; give it [training], or stages=(TrainingConfig(),)")
+        if self.name in ("", "..") or Path(self.name).name != self.name:
+            raise ConfigError(f"name={self.name!r} must be that of a file, since runs are written to runs/NAME")
         return self
 
     def with_seed(self, seed: int) -> Recipe:
@@ -86,24 +104,24 @@ class Recipe(Config):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the recipe as dictionaries, lists and scalars, in the form of its TOML."""
-        stages = {stage_name(index): to_json(stage) for index, stage in enumerate(self.stages)}
         model = {"name": self.model, **to_json(self.model_overrides)}
         rest = {name: getattr(self, name) for name in ("name", "summary", "task")}
-        return {**rest, "model": model, "data": to_json(self.data), **stages}
+        source = {} if self.init_from is None else {"init_from": str(self.init_from)}
+        return {**rest, **source, "model": model, "data": to_json(self.data), **to_json(name_stages(self.stages))}
 
     def override(self, changes: Mapping[str, Any]) -> Recipe:
         """Return the recipe with fields changed, as in {"model": {"dim": 64}, "training": {"epochs": 3}}.
 
         Raise ConfigError for an unknown field, which names the nearest one, and for a wrong value.
         """
-        parts = dict(zip(stage_names(self), self.stages, strict=True))
-        known = ("name", "summary", "task", "model", "data", *parts)
+        parts = name_stages(self.stages)
+        known = (*_PLAIN, "model", "data", *parts)
         values: dict[str, Any] = {}
         for name, change in changes.items():
             if name not in known:
                 raise ConfigError(f"a recipe has no part {name!r}; {self._suggest(name)}")
-            if name in ("name", "summary", "task"):
-                values[name] = change
+            if name in _PLAIN:
+                values[name] = Path(change) if name == "init_from" and isinstance(change, str) else change
                 continue
             if name == "model" and isinstance(change, str):
                 change = {"name": change}
@@ -154,7 +172,7 @@ class Recipe(Config):
 
 def stage_names(recipe: Recipe) -> tuple[str, ...]:
     """Return the names of a recipe's stages: training, fine_tuning, stage_3, ..."""
-    return tuple(map(stage_name, range(len(recipe.stages))))
+    return tuple(name_stages(recipe.stages))
 
 
 def parse_changes(assignments: Iterable[str]) -> dict[str, Any]:
@@ -213,7 +231,9 @@ def read_recipe(path: Path) -> Recipe:
             return _of_run(path.parent)
         return recipe_from_dict(tomllib.loads(read_text(path)))
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is no TOML ({error}); give a file as legenda recipes NAME prints it") from error
+        raise ConfigError(
+            f"{path} is no TOML ({error}); give a file as legenda recipes NAME prints it, or the config.json of a run"
+        ) from error
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
 
@@ -221,9 +241,10 @@ def read_recipe(path: Path) -> Recipe:
 def _of_run(folder: Path) -> Recipe:
     config = read_config(folder, "--config takes a recipe in TOML, or the config.json of a run")
     name, overrides = _model_of(config, folder)
-    data = {"data": to_json(data_settings(config, folder))}
-    parts = {part: config[part] for part in ("name", "task") if part in config}
-    return recipe_from_dict({**parts, "model": {"name": name, **overrides}, **data, **stages_of(config)})
+    changed = {"model": {"name": name, **overrides}, "data": to_json(data_settings(config, folder))}
+    if "init_from" in config:
+        changed["init_from"] = str(find_path(Path(config["init_from"]), config, folder))
+    return recipe_from_dict({part: changed.get(part, value) for part, value in config.items() if part not in _OF_RUNS})
 
 
 def _model_of(config: Mapping[str, Any], folder: Path) -> tuple[str, dict[str, Any]]:
@@ -242,13 +263,13 @@ def recipe_from_dict(content: Mapping[str, Any]) -> Recipe:
     if not isinstance(model.get("name"), str):
         raise ConfigError('the recipe names no model; write [model] and name = "ngsan", for instance')
     data = _table(content.pop("data", None), "data")
-    unknown = sorted(content.keys() - {"name", "summary", "task", *tables})
+    unknown = sorted(content.keys() - {*_PLAIN, *tables})
     if unknown:
-        known = ("name", "summary", "task", "model", "data", stage_name(len(stages)))
+        known = (*_PLAIN, "model", "data", stage_name(len(stages)))
         raise ConfigError(f"a recipe has no part {unknown[0]!r}; {did_you_mean(unknown[0], known)}")
-    given = {name: value for name, value in content.items() if name not in tables}
-    values = {"name": "mine", **given, "model": model["name"], "data": data, "stages": stages}
-    return Recipe(**values).override({"model": model})
+    plain = {name: content[name] for name in _PLAIN if name in content}
+    recipe = Recipe(name="mine", model=model["name"], data=data, stages=stages)
+    return recipe.override({**plain, "model": model})
 
 
 def _table(value: Any, name: str) -> dict[str, Any]:
@@ -263,7 +284,7 @@ def recipe_to_toml(recipe: Recipe) -> str:
     """
     content = recipe.to_dict()
     model = configure_sizeless(recipe.model, recipe.model_overrides)
-    lines = [f"{name} = {_toml(content[name])}" for name in ("name", "summary", "task")]
+    lines = [f"{name} = {_toml(content[name])}" for name in _PLAIN if name in content]
     derived = ("name", "backbone", *model.derived)
     lines += ["", "[model]", f'name = "{recipe.model}"', *_fields(model, "model", skip=derived)]
     lines += ["", "[data]", *_fields(recipe.data, "data")]
@@ -299,10 +320,11 @@ def _toml(value: Any) -> str:
 def continue_from(recipe: Recipe, run: str | Path, stages: str | None = None) -> Recipe:
     """Return the recipe for the model of a trained run, which replaces the first of several stages.
 
-    run: a name that `find_model` takes. stages: "first" keeps the first stage, which then starts from the run. Raise
-    CheckpointError where its folder holds no run.
+    run: a name that `find_model` takes. stages: "first" keeps the first stage, which then starts from the run, as does
+    a recipe that already starts from one. Raise CheckpointError where its folder holds no run.
     """
     folder = find_model(run)
     name, overrides = _model_of(read_config(folder, "--init-from takes the folder of a trained run"), folder)
-    left = recipe.stages if stages == "first" else recipe.stages[1:] or recipe.stages
-    return recipe.replace(model=name, model_overrides=overrides, stages=left)
+    is_whole = stages == "first" or recipe.init_from is not None
+    left = recipe.stages if is_whole else recipe.stages[1:] or recipe.stages
+    return recipe.replace(model=name, model_overrides=overrides, stages=left, init_from=folder)

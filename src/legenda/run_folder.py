@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from legenda.config import map_paths
-from legenda.data.registry import DATASETS
 from legenda.errors import CheckpointError, DataError, LegendaError
 from legenda.io import get_field, read_json
 
+T = TypeVar("T")
+
 CONFIG = "config.json"
-"""What a recipe has, completely: model, data, task and stages; and what else belongs to the model and its training."""
+"""The recipe of a run with every field: name, task, model, data and stages; and what else belongs to its model."""
 WEIGHTS = "model.safetensors"
 """The weights of the best model."""
 STAGE_WEIGHTS = "model_stage{}.safetensors"
@@ -60,12 +61,25 @@ def stage_name(index: int) -> str:
     return ("training", "fine_tuning")[index] if index < 2 else f"stage_{index + 1}"
 
 
+def name_stages(stages: Iterable[T]) -> dict[str, T]:
+    """Return stages by their names in a recipe and in config.json."""
+    return {stage_name(index): stage for index, stage in enumerate(stages)}
+
+
 def stages_of(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the stages of a recipe or of config.json by their names, in order."""
     return {name: config[name] for name in takewhile(config.__contains__, map(stage_name, count()))}
 
 
-_KINDS = {"name": str, "task": str, "extractor": str, "model": dict, "data": dict, "environment": dict}
+_KINDS = {
+    "name": str,
+    "task": str,
+    "model": dict,
+    "data": dict,
+    "init_from": str,
+    "extractor": str,
+    "environment": dict,
+}
 """The types of parts that a folder may have, besides the stages; what reads a part checks what it holds."""
 
 
@@ -96,8 +110,19 @@ def split_model(config: Mapping[str, Any], folder: Path) -> tuple[str, dict[str,
     """Return the name of the model in a configuration, and its options; raise CheckpointError where it has none."""
     options = dict(config.get("model", {}))
     if not isinstance(name := options.pop("name", None), str):
-        raise CheckpointError(f'{folder / CONFIG} has no usable "model" part with a name; save the model again')
+        raise CheckpointError(f'{folder / CONFIG} has no usable "model" part with a name; give the folder of a model')
+    if isinstance(options.get("options"), dict):
+        raise CheckpointError(f"{folder / CONFIG} is of an earlier version of Legenda; save or train the model again")
     return name, options
+
+
+def find_path(path: Path, config: Mapping[str, Any], folder: Path) -> Path:
+    """Return what a path in a configuration names: from the run folder, or from where that was during training."""
+    from legenda.data.features.readers import split_kind  # late, as it imports NumPy
+
+    trained_in = Path(config.get("environment", {}).get("folder") or folder)
+    here, before = (Path(os.path.normpath(base / path)) for base in (folder.resolve(), trained_in))
+    return before if split_kind(before)[0].exists() and not split_kind(here)[0].exists() else here
 
 
 def data_settings(config: Mapping[str, Any], folder: Path, file: str = CONFIG) -> Any:
@@ -105,16 +130,11 @@ def data_settings(config: Mapping[str, Any], folder: Path, file: str = CONFIG) -
 
     Raise LegendaError where the part is missing, damaged, or of a plugin that is not loaded.
     """
+    from legenda.data.registry import DATASETS  # late, as it imports NumPy
+
     if not isinstance(settings := config.get("data"), Mapping):
         raise CheckpointError(f'{folder / file} has no usable "data" part; restore the file or train the run again')
-    trained_in = Path(config.get("environment", {}).get("folder") or folder)
-
-    def find(path: Path) -> Path:
-        """Return what a path names: from the run folder, or from where that was during training."""
-        here, before = (Path(os.path.normpath(base / path)) for base in (folder.resolve(), trained_in))
-        return before if before.exists() and not here.exists() else here
-
     try:
-        return map_paths(DATASETS.configure(settings, "data"), find)
+        return map_paths(DATASETS.configure(settings, "data"), lambda path: find_path(path, config, folder))
     except LegendaError as error:
         raise CheckpointError(f"{folder / file}: {error}") from error

@@ -88,9 +88,10 @@ def test_a_run_starts_from_another(seeds, tmp_path, capsys):
     assert config["training"]["schedule"] == {"kind": "constant", "learning_rate": 1e-9, "warmup_steps": 0}
     assert (out / config["init_from"]).resolve() == (seeds / "seed0").resolve()
     assert f"next: legenda evaluate {out}" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        main(f"train --config {out}/config.json --out {tmp_path}/again".split())
-    assert "name it with --init-from" in capsys.readouterr().err
+    again = tmp_path / "further" / "again"
+    main(f"train --config {out}/config.json --out {again}".split())
+    assert (again / "model.safetensors").read_bytes() == (out / "model.safetensors").read_bytes()
+    assert (again / config_of(again)["init_from"]).resolve() == (seeds / "seed0").resolve()
 
 
 @pytest.mark.parametrize(("option", "objective"), [("", "self_critical"), ("--stages first", "cross_entropy")])
@@ -113,6 +114,7 @@ def test_one_of_two_stages_starts_from_another_run(seeds, option, objective):
         ("training.learning_rate=1", "training has no option 'learning_rate'; did you mean schedule.learning_rate?"),
         ("--seeds 1 epochs=3", "a recipe has no part 'epochs'; did you mean training.epochs?"),
         (f"{FEW} training.monitor=trut", "training.monitor='trut' is not a validation score; did you mean truth?"),
+        (f"{FEW} task=vqa", "the data (scenes) are not for the task vqa"),
         ("data.train=0", "data.train must be greater than or equal to 1, not 0"),
         ("data.families=[]", "families must name at least one of near, size"),
     ],

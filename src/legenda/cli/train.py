@@ -14,14 +14,14 @@ from legenda.errors import ConfigError, did_you_mean
 from legenda.experiment import train
 from legenda.papers import get_recipe
 from legenda.recipes import Recipe, changes_first, parse_changes, read_recipe
-from legenda.run_folder import CONFIG, read_config
+from legenda.run_folder import CONFIG
 from legenda.terminal import escape_controls, shorten
 
 
 class TrainOptions(Config):
     """Train a recipe into a run folder; called again, it resumes.
 
-    A recipe has one or two stages: training, and fine_tuning, which starts from the best model of the first. Its fields
+    A recipe has stages: training, and perhaps fine_tuning, which starts from the best model of the first. Its fields
     are changed by KEY=VALUE: legenda train scenes.ngsan training.epochs=3 model.num_layers=3 data.seed=1. Values are
     TOML; bare words are strings. legenda recipes lists the recipes, and legenda recipes NAME prints one with the
     description of every field.
@@ -54,11 +54,9 @@ class TrainOptions(Config):
         """Return the recipe, and the changes of the command line as fields."""
         changes = list(self.arguments)
         if self.config is not None:
-            recipe = read_recipe(self.config)
-            source = read_config(self.config.parent).get("init_from") if self.config.name == CONFIG else None
-            if source is not None and self.init_from is None:
-                raise ConfigError(f"{self.config} is of a run that started from {source}; name it with --init-from")
-            return recipe, parse_changes(changes)
+            if self.config.name == CONFIG and self.out is None:
+                raise ConfigError(f"{self.config} is of a run; name the folder of the new one with --out")
+            return read_recipe(self.config), parse_changes(changes)
         if not changes or "=" in changes[0]:
             raise ConfigError("the recipe comes first, as in legenda train scenes.ngsan; legenda recipes lists them")
         return get_recipe(changes[0]), parse_changes(changes[1:])
@@ -80,6 +78,8 @@ def run(arguments: Sequence[str]) -> None:
     out = options.out or Path("runs") / name
     if options.seeds == 1:
         return _train(options, recipe, changes, out)
+    if (out / CONFIG).exists():
+        raise ConfigError(f"{out} holds a run; name another folder for those of the seeds with --out")
     folders = [out / f"seed{seed}" for seed in range(options.seeds)]
     for seed, folder in enumerate(folders):
         _train(options, recipe, changes, folder, seed)

@@ -17,9 +17,9 @@ from legenda.extractors.base import needs_no_file
 from legenda.io import read_json
 from legenda.metrics import WITHOUT_JAVA, evaluate, intervals
 from legenda.metrics.resampling import Interval
-from legenda.models.checkpoint import find_model
+from legenda.models.checkpoint import find_model, naming_file
 from legenda.models.registry import build_model, describe_model
-from legenda.run_folder import EVALUATIONS, HISTORY, STATE, evaluation_path, read_config, split_model, stages_of
+from legenda.run_folder import CONFIG, EVALUATIONS, HISTORY, STATE, evaluation_path, read_config, split_model, stages_of
 from legenda.training.checkpoint import read_history, read_progress
 
 _TOLERANCE = 1e-6
@@ -34,9 +34,9 @@ def inspect_run(name: str | Path, *, verify: bool = False) -> tuple[dict[str, An
     """
     folder = find_model(name)
     config = read_config(folder, "a run folder holds it; train the run again")
-    name, options = split_model(config, folder)
-    with torch.device("meta"):
-        model = build_model(name, options)
+    model_name, options = split_model(config, folder)
+    with naming_file(folder / CONFIG), torch.device("meta"):
+        model = build_model(model_name, options)
     facts = {
         "folder": str(folder.resolve()),
         "model": f"{model.name}: {config.get('summary') or describe_model(model.name).summary}",
@@ -45,7 +45,7 @@ def inspect_run(name: str | Path, *, verify: bool = False) -> tuple[dict[str, An
         "options": options,
         "generation": config.get("generation_config"),
         "recipe": config.get("name"),
-        **{key: config.get(key) for key in ("imported", "init_from", "data")},
+        **{key: config.get(key) for key in ("imported", "init_from", "trained_in", "data")},
         "extractor": extractor_name(str(config["extractor"])) if config.get("extractor") else None,
         **stages_of(config),
         "written by": config.get("environment"),

@@ -139,7 +139,7 @@ class Model(nn.Module):
             raise CheckpointError(f"{self.name} is frozen for inference; save the model that legenda.load returns")
         self.save_vocabulary(folder)  # first, because it may raise
         save_weights(self.state_dict(), folder)
-        write_json(folder / CONFIG, {**self.describe(), **sections})
+        write_json(folder / CONFIG, {**sections, **self.describe()})
         return folder
 
     def push_to_hub(self, repo_id: str, **options: Any) -> str:

@@ -361,13 +361,13 @@ def start_from(model: Model, folder: Path) -> None:
         if actual != (expected := options.get(name, actual)):
             raise CheckpointError(f"{folder} was trained with {name}={expected}, not {actual}; {remedy}")
     if model_name == model.name:
-        with _naming(folder / CONFIG):
+        with naming_file(folder / CONFIG):
             _set_generation_config(model, config, folder / CONFIG)
     load_weights(model, folder / WEIGHTS)
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def naming_file(path: Path) -> Iterator[None]:
     """Raise CheckpointError, naming the file, in place of ConfigError."""
     try:
         yield
@@ -398,7 +398,7 @@ def load_with_config(folder: Path) -> tuple[Model, Any]:
     path, weights = folder / CONFIG, folder / WEIGHTS
     content = read_config(folder, _HINT)
     name, options = split_model(content, folder)
-    with _naming(path):
+    with naming_file(path):
         model = build_on_meta(name, options)
         if model is not None:  # compared before memory is allocated for a stranger's options
             check_header(model, weights)

@@ -30,7 +30,7 @@ from legenda.io import locked, read_text, write_json
 from legenda.models.base import Model
 from legenda.models.checkpoint import find_model, start_from
 from legenda.models.registry import configure
-from legenda.run_folder import CONFIG, STATE, WEIGHTS, read_config, stage_name, stages_of
+from legenda.run_folder import CONFIG, STATE, WEIGHTS, name_stages, read_config, stage_name, stages_of
 from legenda.tasks.base import Task, check_objective, describe_split
 from legenda.training.checkpoint import read_progress
 from legenda.training.config import TrainingConfig
@@ -247,7 +247,7 @@ def train(
     for stage in stages:
         configure(model_name, {**vars(model.config), **stage.dropout})  # raises for rates that the model lacks
     config = {**sections, "task": task.name, **model.describe()}
-    config |= {stage_name(number): to_json(stage) for number, stage in enumerate(stages)}
+    config |= to_json(name_stages(stages))
     if init_from is not None:
         config["init_from"] = to_json(init_from, folder)
         weight = read_config(init_from, "give the folder of a trained run").get("consensus")
