@@ -248,7 +248,9 @@ def _bounds(interval: tuple[float, float], metric: Metric) -> str:
 
 
 def _number(value: float, metric: Metric) -> str:
-    return f"{value:,.0f}" if metric.reaches is not None else f"{value:.3g}" if abs(value) >= 10 else f"{value:.3f}"
+    if metric.reaches is not None:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) >= 10 else f"{round(value, 3) + 0.0:.3f}"  # -0.0 becomes 0.0
 
 
 def is_timed(seed: Mapping[str, Any]) -> bool:
