@@ -14,7 +14,7 @@ from legenda.compute import ComputeOptions
 from legenda.config import Config, PositiveInt, map_paths
 from legenda.errors import OF_TRANSFORMERS, ConfigError, LegendaError
 from legenda.io import check_output
-from legenda.run_folder import CONFIG, EVALUATIONS, RUN_FILES
+from legenda.run_folder import CONFIG, EVALUATIONS, RUN_FILES, data_settings, read_config
 from legenda.terminal import unguarded
 
 T = TypeVar("T")
@@ -72,7 +72,6 @@ def _files(name: str, path: Path, command: str) -> Iterator[Path]:
     """Yield the files that a command reads from a path in the option `name`, or in the part "data" of a run."""
     from legenda.data.features.readers import split_kind
     from legenda.extractors.images import is_image_name
-    from legenda.run_folder import data_settings, read_config
 
     if not path.is_dir():
         yield split_kind(path)[0]

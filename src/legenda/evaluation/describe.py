@@ -46,7 +46,7 @@ def inspect_run(name: str | Path, *, verify: bool = False) -> tuple[dict[str, An
         "generation": config.get("generation_config"),
         "recipe": config.get("name"),
         **{key: config.get(key) for key in ("imported", "init_from", "trained_in", "data")},
-        "extractor": extractor_name(str(config["extractor"])) if config.get("extractor") else None,
+        "extractor": extractor_name(config["extractor"]) if config.get("extractor") else None,
         **stages_of(config),
         "written by": config.get("environment"),
         "progress": _describe_training(folder),
@@ -155,7 +155,7 @@ def model_card(run: Run, name: str, license: str | None = None) -> str:
         "task": run.task.name,
         "recipe": recipe,
         "data": None if data is None else ", ".join(f"{key}={_without_folders(value)}" for key, value in data.items()),
-        "extractor of the features": extractor_name(str(run.config.get("extractor") or "")),
+        "extractor of the features": extractor_name(run.config.get("extractor", "")),
         "license": license or "not stated",
         "versions": f"legenda {environment.get('legenda', 'unknown')}, torch {environment.get('torch', 'unknown')}",
     }

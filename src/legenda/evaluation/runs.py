@@ -79,7 +79,7 @@ class Run:
         from legenda.tasks.base import TASKS
 
         try:
-            return TASKS.get(str(self.config.get("task", "captioning")))
+            return TASKS.get(self.config.get("task", "captioning"))
         except LegendaError as error:
             raise CheckpointError(f"{self.folder / CONFIG}: {error}") from error
 
