@@ -7,40 +7,47 @@ reads the vectors, shares.npz and the extractor's files of OUT, and writes OUT/p
 """
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
-from words import joined_others, load_vectors
+from words import load_vectors
 
 from legenda.extractors.photo.regions import MAX_THINGS, RegionMaker
 from legenda.extractors.photo.vision import ImageVectors, Things
 
 
+def make_regions(
+    maker: RegionMaker, stored: Mapping[str, np.ndarray], image: int, shares: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the regions of a photograph of a set, and their boxes; shares: of the words that are predicted."""
+    count = min(int(stored["count"][image]), MAX_THINGS)
+    things = Things(
+        *(torch.from_numpy(stored[key][image, :count]) for key in ("boxes", "scores")),
+        torch.from_numpy(stored["classes"][image, :count].astype(np.int64)),
+    )
+    vectors = ImageVectors(
+        torch.from_numpy(stored["whole"][image]).float(),
+        torch.from_numpy(stored["parts"][image]).float(),
+        things,
+        torch.from_numpy(stored["pooled"][image, :count]).float(),
+        torch.from_numpy(stored["others"][image]).float(),
+    )
+    return maker.regions(vectors, shares)
+
+
 def main() -> None:
     """Write the file."""
     torch.set_num_threads(1)
-    data, out = Path(sys.argv[1]), Path(sys.argv[2])
+    out = Path(sys.argv[2])
     maker = RegionMaker.load(out)
     shares = np.load(out / "shares.npz")["shares"]
     features, boxes, row = [], [], 0
     for name in ("coco", "flickr"):
         stored = load_vectors(out, name)
-        others = joined_others(stored, data)
         for image in range(len(stored["whole"])):
-            count = min(int(stored["count"][image]), MAX_THINGS)
-            things = Things(
-                *(torch.from_numpy(stored[key][image, :count]) for key in ("boxes", "scores")),
-                torch.from_numpy(stored["classes"][image, :count].astype(np.int64)),
-            )
-            vectors = ImageVectors(
-                torch.from_numpy(stored["whole"][image]).float(),
-                torch.from_numpy(stored["parts"][image]).float(),
-                things,
-                torch.from_numpy(stored["pooled"][image, :count]).float(),
-                torch.from_numpy(others[image]),
-            )
-            made, corners = maker.regions(vectors, shares[row].astype(np.float32))
+            made, corners = make_regions(maker, stored, image, shares[row].astype(np.float32))
             features.append(made.astype(np.float16))
             boxes.append(corners)
             row += 1

@@ -28,7 +28,7 @@ from torch.nn import functional as F
 from vectors import FILES
 
 from legenda.extractors.photo.regions import DENSE, GLOBAL, VISUAL, WORD
-from legenda.models.checkpoint import load_tensors, quantize
+from legenda.models.checkpoint import quantize
 from legenda.text import ptb_tokenize
 
 STOP = frozenset(
@@ -52,19 +52,6 @@ def load_vectors(folder: Path, name: str) -> dict[str, np.ndarray]:
     return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
 
-def imagenet(whole: np.ndarray, data: Path) -> np.ndarray:
-    """Return the roots of MobileNetV2's class probabilities."""
-    weights = load_tensors(data / "weights" / "mobilenet_v2_1.0_224_int8.safetensors", "give shared data")
-    logits = (whole.astype(np.float32) ** 2) @ weights["classifier.1.weight"].numpy().T
-    logits += weights["classifier.1.bias"].numpy()
-    return torch.from_numpy(logits).softmax(1).sqrt().numpy()
-
-
-def joined_others(vectors: dict[str, np.ndarray], data: Path) -> np.ndarray:
-    """Return the extractor's vectors besides MobileNetV2's map, `(B, ...)`."""
-    return np.concatenate([vectors["others"].astype(np.float32), imagenet(vectors["whole"], data)], axis=1)
-
-
 def main() -> None:
     """Write the files."""
     torch.set_num_threads(1)
@@ -81,7 +68,7 @@ def main() -> None:
     captions = [tokens[row] for row in train]
     names, shares = count_words(captions)
     whole = np.concatenate([v["whole"] for v in vectors])
-    others = np.concatenate([joined_others(v, data) for v in vectors])
+    others = np.concatenate([v["others"].astype(np.float32) for v in vectors])
     joined = torch.from_numpy(np.concatenate([whole.astype(np.float32), others], axis=1))
     mean, scale = normalization(joined[train])
     x = (joined - mean) * scale
