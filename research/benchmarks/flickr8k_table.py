@@ -1,93 +1,79 @@
-"""Print the tables of research/results/flickr8k.md from evaluated runs, and draw its curves.
+"""Print the tables of research/results/flickr8k.md from evaluated runs.
 
-    python research/benchmarks/flickr8k_table.py dataset_flickr8k.json.gz runs [runs.sc] --curves curves.png
+    python research/benchmarks/flickr8k_table.py WORK [--split val]
 
-Each folder holds the runs of a training stage as MODEL/seedN with their evaluation_val.json (`legenda evaluate RUN`),
-and in MODEL/seed0 the evaluation_val_ensemble.json of all seeds. What is missing is left out. SPICE is computed where
-LEGENDA_SPICE_JARS names its jars; its values and parsed captions are kept in FOLDER/spice for the next call.
+WORK holds the files of flickr8k_features.py and the runs of flickr8k_runs.py with their evaluation_SPLIT.json. SPICE is
+computed where LEGENDA_SPICE_JARS names its jars; its values and parsed captions are kept in WORK/spice for the next
+call.
+
+The comparison, fixed before the first run: CIDEr-D on `test`, beam 3 without a length penalty, means over the seeds;
+the differences of seven models from `transformer` with 95 % intervals of a bootstrap over seeds and photographs, p from
+its draws, corrected by Holm's procedure.
 """
 
 import argparse
 import json
 import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, stdev
 
 import numpy as np
+from flickr8k_runs import STEPS
 
 from legenda.evaluation.scoring import read_references, read_single_predictions
 from legenda.io import write_json
-from legenda.metrics import WITHOUT_JAVA, Difference, Scores, compare, evaluate, holm, intervals
-from legenda.metrics.spice import spice
-from legenda.papers import all_recipes
+from legenda.metrics import WITHOUT_JAVA, Scores, evaluate, holm
+from legenda.metrics.spice import JARS_VARIABLE, spice
+from legenda.models.checkpoint import load_any
 from legenda.text import ptb_tokenize
 
-sys.path.append(str(Path(__file__).parents[1] / "figures"))
-from drawing import Curve, draw_curves, save_figure
-
-MODELS = tuple(recipe.model for name, recipe in all_recipes().items() if name.startswith("flickr8k."))
 SHOWN = ("BLEU-1", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
-RESAMPLES, SAMPLES, WINDOW = 10_000, 8, 50
-ENSEMBLE = "ensemble"
-SPICE_JARS = "LEGENDA_SPICE_JARS"
+BASELINE = "transformer"
+RESAMPLES, SAMPLES = 10_000, 8
 
 Captions = Mapping[str, str]
 SpiceValues = Mapping[str, Mapping[str, float | None]]
 Runs = Mapping[str, Mapping[str, Scores]]
-"""The scores of each model by seed, and of its ensemble."""
+"""The scores of each model by seed."""
 
 
 def main() -> None:
     """Print the tables in Markdown."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("annotations")
-    parser.add_argument("folders", nargs="+", type=Path)
-    parser.add_argument("--curves", type=Path)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--split", default="test")
     options = parser.parse_args()
-    references = read_references(options.annotations, split="val")
-    stages = []
-    for folder in options.folders:
-        texts = {model: read_captions(folder / model) for model in MODELS}
-        texts = {model: found for model, found in texts.items() if "seed0" in found}
-        spice = None
-        if SPICE_JARS in os.environ:
-            spice = score_spice(
-                (one for found in texts.values() for one in found.values()), references, folder / "spice"
-            )
-        stages.append({model: score(found, references, spice) for model, found in texts.items()})
-        print(f"\n## {folder}\n")
-        print_scores(stages[-1])
-        print_comparison(stages[-1])
-        print_ensembles(stages[-1])
-    for first, second in pairwise(stages):
-        print_stages(first, second)
+    references = read_references(options.work / "flickr8k.json", split=options.split)
+    files = {
+        model: sorted((options.work / "runs" / model).glob(f"seed*/evaluation_{options.split}.json")) for model in STEPS
+    }
+    texts = {
+        model: {file.parent.name: read_single_predictions(file) for file in found}
+        for model, found in files.items()
+        if found
+    }
+    values = None
+    if JARS_VARIABLE in os.environ:
+        every = [captions for found in texts.values() for captions in found.values()]
+        values = score_spice(every, references, options.work / "spice")
+    runs = {
+        model: {seed: score(captions, references, values) for seed, captions in found.items()}
+        for model, found in texts.items()
+    }
+    print_comparison(runs)
+    print_scores(runs)
+    print_budgets({model: [file.parent for file in found] for model, found in files.items() if found})
     print_samples(texts, sorted(references)[:: len(references) // SAMPLES][:SAMPLES])
-    if options.curves is not None:
-        curves = [curve(model, sorted((options.folders[0] / model).glob("seed*/metrics.jsonl"))) for model in stages[0]]
-        save_figure(draw_curves(curves, score="training loss (nats per word)", title="Cross-entropy"), options.curves)
 
 
-def read_captions(folder: Path) -> dict[str, Captions]:
-    """Return the captions of a model's seeds and of their ensemble, as far as they are there."""
-    files = {file.parent.name: file for file in sorted(folder.glob("seed*/evaluation_val.json"))}
-    files[ENSEMBLE] = folder / "seed0" / "evaluation_val_ensemble.json"
-    return {name: read_single_predictions(file) for name, file in files.items() if file.is_file()}
-
-
-def score(
-    texts: Mapping[str, Captions], references: Mapping[str, Sequence[str]], spice: SpiceValues | None
-) -> dict[str, Scores]:
-    """Return the scores of each set of captions."""
-    found = {}
-    for name, captions in texts.items():
-        found[name] = evaluate(captions, references, metrics=[*WITHOUT_JAVA, "METEOR"])
-        if spice is not None:
-            values = [spice[image][caption] for image, caption in captions.items()]
-            found[name].corpus["SPICE"] = fmean(value for value in values if value is not None)
-    return found
+def score(captions: Captions, references: Mapping[str, Sequence[str]], spice: SpiceValues | None) -> Scores:
+    """Return the scores of the captions of a run."""
+    scores = evaluate(captions, references, metrics=[*WITHOUT_JAVA, "METEOR"])
+    if spice is not None:
+        values = [spice[image][caption] for image, caption in captions.items()]
+        scores.corpus["SPICE"] = fmean(value for value in values if value is not None)
+    return scores
 
 
 def score_spice(texts: Iterable[Captions], references: Mapping[str, Sequence[str]], kept: Path) -> SpiceValues:
@@ -107,90 +93,73 @@ def score_spice(texts: Iterable[Captions], references: Mapping[str, Sequence[str
     return known
 
 
-def seeds(runs: Mapping[str, Scores]) -> list[Scores]:
-    """Return the scores of the single runs."""
-    return [scores for name, scores in runs.items() if name != ENSEMBLE]
+def two_way_bootstrap(*runs: np.ndarray, resamples: int = RESAMPLES) -> np.ndarray:
+    """Return the mean score of each model in random draws of seeds and of photographs, `(models, resamples)`.
+
+    runs: of each model the scores of the photographs by seed, `(seeds, photographs)`. A draw takes as many photographs
+    as there are, with replacement and the same for all models, and for each model as many of its seeds.
+    """
+    generator = np.random.default_rng(0)
+    photographs = _draw(runs[0].shape[1], resamples, generator)
+    return np.stack([(photographs @ scores.T * _draw(len(scores), resamples, generator)).sum(1) for scores in runs])
 
 
-def mean_of(runs: Sequence[Scores]) -> Scores:
-    """Return the means over runs of CIDEr-D, of the corpus and of each image."""
-    values = np.array([[image["CIDEr-D"] for image in run.per_image.values()] for run in runs]).mean(0).tolist()
-    images = {image: {"CIDEr-D": value} for image, value in zip(runs[0].per_image, values, strict=True)}
-    return Scores({"CIDEr-D": fmean(values)}, images, runs[0].documents, runs[0].df)
+def _draw(number: int, resamples: int, generator: np.random.Generator) -> np.ndarray:
+    """Return the weight of each of so many units in each draw."""
+    return generator.multinomial(number, np.full(number, 1 / number), size=resamples) / number
 
 
-def difference(first: Sequence[Scores], second: Sequence[Scores]) -> Difference:
-    """Return the difference in CIDEr-D of two means over runs."""
-    found = compare(mean_of(first), mean_of(second), resamples=RESAMPLES)["CIDEr-D"]
-    assert found is not None
-    return found
-
-
-def print_scores(runs: Runs) -> None:
-    """Print mean and standard deviation over seeds of each metric."""
-    print(f"| | seeds | {' | '.join(SHOWN)} |\n|{'---|' * (len(SHOWN) + 2)}")
-    for model, found in runs.items():
-        columns = [spread([run.corpus.get(name) for run in seeds(found)]) for name in SHOWN]
-        print(f"| `{model}` | {len(seeds(found))} | {' | '.join(columns)} |")
+def two_sided_p(differences: np.ndarray) -> float:
+    """Return twice the share of drawn differences beyond 0 on the rarer side, the observed one counted on both."""
+    rarer = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
+    return min(1.0, 2 * (1 + rarer) / (1 + len(differences)))
 
 
 def print_comparison(runs: Runs) -> None:
     """Print CIDEr-D of the mean over seeds with its interval, and the differences from the first model."""
-    others = {model: difference(seeds(found), seeds(runs[MODELS[0]])) for model, found in runs.items()}
-    del others[MODELS[0]]
-    corrected = dict(zip(others, holm([found.p for found in others.values()]), strict=True))
-    print(f"\n| | CIDEr-D | lowest and highest seed | less `{MODELS[0]}` | p | p, Holm |\n|---|---|---|---|---|---|")
+    scores = {
+        model: np.array([[image["CIDEr-D"] for image in run.per_image.values()] for run in found.values()])
+        for model, found in runs.items()
+    }
+    draws = dict(zip(scores, two_way_bootstrap(*scores.values()), strict=True))
+    differences = {model: drawn - draws[BASELINE] for model, drawn in draws.items() if model != BASELINE}
+    p = {model: two_sided_p(drawn) for model, drawn in differences.items()}
+    corrected = dict(zip(p, holm(list(p.values())), strict=True))
+    print(f"| | CIDEr-D | lowest and highest seed | less `{BASELINE}` | p | p, Holm |\n|---|---|---|---|---|---|")
+    for model, values in scores.items():
+        low, high = np.quantile(draws[model], [0.025, 0.975])
+        seeds, rest = values.mean(1), ["", "", ""]
+        if model in differences:
+            first, last = np.quantile(differences[model], [0.025, 0.975])
+            difference = values.mean() - scores[BASELINE].mean()
+            rest = [f"{difference:+.3f} ({first:+.3f} to {last:+.3f})", f"{p[model]:.4f}", f"{corrected[model]:.4f}"]
+        score = f"{values.mean():.3f} ({low:.3f}-{high:.3f})"
+        print(f"| `{model}` | {score} | {seeds.min():.3f}, {seeds.max():.3f} | {' | '.join(rest)} |")
+
+
+def print_scores(runs: Runs) -> None:
+    """Print mean and standard deviation over seeds of each metric."""
+    print(f"\n| | seeds | {' | '.join(SHOWN)} |\n|{'---|' * (len(SHOWN) + 2)}")
     for model, found in runs.items():
-        mean, values = mean_of(seeds(found)), [run["CIDEr-D"] for run in seeds(found)]
-        bounds = intervals(mean, resamples=RESAMPLES)["CIDEr-D"]
-        rest = ["", "", ""]
-        if model in others:
-            rest = [less(others[model]), f"{others[model].p:.4f}", f"{corrected[model]:.4f}"]
-        score = f"{mean['CIDEr-D']:.3f} ({bounds.low:.3f}-{bounds.high:.3f})"
-        print(f"| `{model}` | {score} | {min(values):.3f}, {max(values):.3f} | {' | '.join(rest)} |")
+        columns = [spread([run.corpus.get(name) for run in found.values()]) for name in SHOWN]
+        print(f"| `{model}` | {len(found)} | {' | '.join(columns)} |")
 
 
-def print_ensembles(runs: Runs) -> None:
-    """Print the scores of ensembles of seeds and their differences from the mean of the single runs."""
-    found = {model: scores for model, scores in runs.items() if ENSEMBLE in scores}
-    gains = [difference([scores[ENSEMBLE]], seeds(scores)) for scores in found.values()]
-    if gains:
-        print(f"\n| ensemble | {' | '.join(SHOWN)} | CIDEr-D less the mean of its runs | p, Holm |")
-        print(f"|{'---|' * (len(SHOWN) + 3)}")
-    for (model, scores), gain, p in zip(found.items(), gains, holm([gain.p for gain in gains]), strict=True):
-        columns = [spread([scores[ENSEMBLE].corpus.get(name)]) for name in SHOWN]
-        print(f"| `{model}` | {' | '.join(columns)} | {less(gain)} | {p:.4f} |")
-
-
-def print_stages(first: Runs, second: Runs) -> None:
-    """Print the gain of a later stage, over the seeds that have both."""
-    gains = {}
-    for model, found in second.items():
-        both = [name for name in found if name != ENSEMBLE and name in first[model]]
-        gains[model] = difference([found[name] for name in both], [first[model][name] for name in both])
-    print("\n| | CIDEr-D, second stage less first | p, Holm |\n|---|---|---|")
-    for (model, gain), p in zip(gains.items(), holm([gain.p for gain in gains.values()]), strict=True):
-        print(f"| `{model}` | {less(gain)} | {p:.4f} |")
+def print_budgets(folders: Mapping[str, Sequence[Path]]) -> None:
+    """Print the size of each model, its steps, and the processor seconds of its steps, means over the seeds."""
+    print("\n| | parameters | steps | seconds of the steps | of evaluation |\n|---|---|---|---|---|")
+    for model, found in folders.items():
+        seconds = [json.loads((folder / "seconds.json").read_text()) for folder in found]
+        size = load_any(found[0]).parameter_count / 1e6
+        means = [fmean(one[name] for one in seconds) for name in ("steps", "evaluate")]
+        print(f"| `{model}` | {size:.2f} million | {STEPS[model]} | {means[0]:.0f} | {means[1]:.0f} |")
 
 
 def print_samples(texts: Mapping[str, Mapping[str, Captions]], images: Sequence[str]) -> None:
     """Print the captions of some images by the first seed of each model."""
     print(f"\n| photograph | {' | '.join(f'`{model}`' for model in texts)} |\n|{'---|' * (len(texts) + 1)}")
     for image in images:
-        print(f"| {image} | {' | '.join(captions['seed0'][image] for captions in texts.values())} |")
-
-
-def curve(model: str, files: Sequence[Path]) -> Curve:
-    """Return the training loss of each run, means over WINDOW steps."""
-    losses, epochs = [], []
-    for file in files:
-        records = [json.loads(line) for line in file.read_text().splitlines() if '"learning_rate"' in line]
-        steps = np.array([record["step"] for record in records])
-        windows = [(steps > end - WINDOW) & (steps <= end) for end in range(WINDOW, steps[-1] + 1, WINDOW)]
-        values = np.array([record["loss"] for record in records])
-        losses.append([values[window].mean() for window in windows])
-        epochs = [steps[window].mean() * records[-1]["epoch"] / steps[-1] for window in windows]
-    return Curve(model, epochs, np.array(losses))
+        print(f"| {image} | {' | '.join(next(iter(found.values()))[image] for found in texts.values())} |")
 
 
 def spread(values: Sequence[float | None]) -> str:
@@ -199,11 +168,6 @@ def spread(values: Sequence[float | None]) -> str:
     if not known:
         return ""
     return f"{fmean(known):.3f}" + (f" ± {stdev(known):.3f}" if len(known) > 1 else "")
-
-
-def less(found: Difference) -> str:
-    """Return a difference and its interval."""
-    return f"{found.difference:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
 
 
 if __name__ == "__main__":
