@@ -1,6 +1,6 @@
 """Train the models of research/results/flickr8k.md, each for the same processor time, and evaluate them.
 
-    python research/benchmarks/flickr8k_runs.py WORK --pilot 10
+    python research/benchmarks/flickr8k_runs.py WORK --pilot 20
     python research/benchmarks/flickr8k_runs.py WORK --seeds 100 101 102
 
 WORK holds the files of flickr8k_features.py. The first command prints the processor seconds of a training step of each
@@ -30,16 +30,17 @@ from legenda.training.distributed import autocast_plugin
 from legenda.training.stage import Stage
 
 STEPS = {
-    "transformer": 0,
-    "nsan": 0,
-    "gsan": 0,
-    "ngsan": 0,
-    "aoanet": 0,
-    "xlan": 0,
-    "xtransformer": 0,
-    "mdsan": 0,
+    "transformer": 582,
+    "nsan": 572,
+    "gsan": 498,
+    "ngsan": 490,
+    "aoanet": 584,
+    "xlan": 344,
+    "xtransformer": 146,
+    "mdsan": 494,
 }
-"""Training steps of each model, an even number: the seconds of a training divided by those of a step in the pilot."""
+"""Training steps of each model, an even number: 110 s divided by the seconds of a step in the pilot."""
+PRECISION = "32-true"
 
 
 class TimedStage(Stage):
@@ -60,7 +61,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path)
     parser.add_argument("--pilot", type=int, help="measured steps of each model")
-    parser.add_argument("--precision", default="bf16-mixed", help="of the pilot, as in a recipe")
+    parser.add_argument("--precision", default=PRECISION, help="of the pilot, as in a recipe")
     parser.add_argument("--seeds", type=int, nargs="+", default=[])
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -86,7 +87,7 @@ def print_pilot(work: Path, number: int, precision: str) -> None:
             plugin = autocast_plugin(precision, "cpu") if "mixed" in precision else None
             created = task.create(recipe.model, recipe.model_overrides, None)
             config = recipe.stages[0].replace(precision=precision)
-            stages[model] = TimedStage(Fabric("cpu", devices=1, plugins=plugin), task, created, config, Path(folder))
+            stages[model] = TimedStage(Fabric(accelerator="cpu", plugins=plugin), task, created, config, Path(folder))
         for step in range(number + 2):
             batch = np.random.default_rng(step).choice(len(task.train), config.batch_size, replace=False)
             for model, stage in stages.items():
@@ -106,6 +107,7 @@ def run(model: str, seed: int, work: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     options = {f"data.{name}": file for name, file in data_of(work).items()} | {
         "training.seed": seed,
+        "training.precision": PRECISION,
         "training.steps_per_epoch": steps // 2,
         "training.schedule.total_steps": steps,
         "training.schedule.warmup_steps": steps // 10,
