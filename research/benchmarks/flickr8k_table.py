@@ -1,6 +1,7 @@
 """Print the tables of research/results/flickr8k.md from evaluated runs.
 
     python research/benchmarks/flickr8k_table.py WORK [--split val]
+    python research/benchmarks/flickr8k_table.py --simulate
 
 WORK holds the files of flickr8k_features.py and the runs of flickr8k_runs.py with their evaluation_SPLIT.json. SPICE is
 computed where LEGENDA_SPICE_JARS names its jars; its values and parsed captions are kept in WORK/spice for the next
@@ -41,13 +42,20 @@ Runs = Mapping[str, Mapping[str, Scores]]
 def main() -> None:
     """Print the tables in Markdown."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("work", type=Path)
+    parser.add_argument("work", nargs="?", type=Path)
     parser.add_argument("--split", default="test")
+    parser.add_argument("--simulate", action="store_true", help="print how often intervals hold the true difference")
     options = parser.parse_args()
-    references = read_references(options.work / "flickr8k.json", split=options.split)
-    files = {
-        model: sorted((options.work / "runs" / model).glob(f"seed*/evaluation_{options.split}.json")) for model in STEPS
-    }
+    if options.simulate:
+        print_coverage()
+    if options.work is not None:
+        print_tables(options.work, options.split)
+
+
+def print_tables(work: Path, split: str) -> None:
+    """Print all tables of the runs in a folder."""
+    references = read_references(work / "flickr8k.json", split=split)
+    files = {model: sorted((work / "runs" / model).glob(f"seed*/evaluation_{split}.json")) for model in STEPS}
     texts = {
         model: {file.parent.name: read_single_predictions(file) for file in found}
         for model, found in files.items()
@@ -56,7 +64,7 @@ def main() -> None:
     values = None
     if JARS_VARIABLE in os.environ:
         every = [captions for found in texts.values() for captions in found.values()]
-        values = score_spice(every, references, options.work / "spice")
+        values = score_spice(every, references, work / "spice")
     runs = {
         model: {seed: score(captions, references, values) for seed, captions in found.items()}
         for model, found in texts.items()
@@ -113,6 +121,30 @@ def two_sided_p(differences: np.ndarray) -> float:
     """Return twice the share of drawn differences beyond 0 on the rarer side, the observed one counted on both."""
     rarer = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
     return min(1.0, 2 * (1 + rarer) / (1 + len(differences)))
+
+
+def print_coverage(seeds: int = 3, photographs: int = 500, rounds: int = 400) -> None:
+    """Print the share of simulated comparisons of two equal models whose 95 % interval holds 0.
+
+    The standard deviations between photographs, of the difference of two models and of single runs, are about those of
+    the study; those between the means of seeds are varied.
+    """
+    generator = np.random.default_rng(0)
+    print("| between seeds | of seeds and photographs | of photographs alone |\n|---|---|---|")
+    for between in (0.0, 0.005, 0.01, 0.02):
+        holds = np.zeros(2)
+        for _ in range(rounds):
+            first, second = (
+                generator.normal(0, between, (seeds, 1)) + generator.normal(0, 0.105, (seeds, photographs))
+                for _ in range(2)
+            )
+            first = first + generator.normal(0, 0.13, photographs)
+            paired = (first.mean(0) - second.mean(0))[None]
+            for number, runs in enumerate(((first, second), (paired, 0 * paired))):
+                drawn = two_way_bootstrap(*runs, resamples=400)
+                low, high = np.quantile(drawn[0] - drawn[1], [0.025, 0.975])
+                holds[number] += low <= 0 <= high
+        print(f"| {between} | {holds[0] / rounds:.2f} | {holds[1] / rounds:.2f} |")
 
 
 def print_comparison(runs: Runs) -> None:
