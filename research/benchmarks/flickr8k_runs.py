@@ -40,7 +40,7 @@ STEPS = {
     "mdsan": 494,
 }
 """Training steps of each model, an even number: 110 s divided by the seconds of a step in the pilot."""
-PRECISION = "32-true"
+PRECISION = "float32"
 
 
 class TimedStage(Stage):
@@ -84,7 +84,7 @@ def print_pilot(work: Path, number: int, precision: str) -> None:
     stages, seconds = {}, {model: [] for model in STEPS}
     with TemporaryDirectory() as folder:
         for model, recipe in recipes.items():
-            plugin = autocast_plugin(precision, "cpu") if "mixed" in precision else None
+            plugin = autocast_plugin(precision, "cpu") if precision != "float32" else None
             created = task.create(recipe.model, recipe.model_overrides, None)
             config = recipe.stages[0].replace(precision=precision)
             stages[model] = TimedStage(Fabric(accelerator="cpu", plugins=plugin), task, created, config, Path(folder))
