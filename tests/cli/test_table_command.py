@@ -17,7 +17,7 @@ from command_results import error_of
 from legenda.cli._parallel import run_parallel
 from legenda.cli.main import main
 from legenda.cli.table import process_environments
-from legenda.papers import PaperRow, all_tables, get_table, shared_recipe
+from legenda.papers import PaperRow, get_table, shared_recipe
 from legenda.report.tables import score_table
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -169,14 +169,6 @@ def test_another_table_uses_the_runs_and_ensembles_train_their_members(resumed, 
         assert f"| {100 * score['BLEU-4']:.1f} |" in text
     monkeypatch.setattr("legenda.cli.table.run_parallel", lambda *_: pytest.fail("all rows are evaluated"))
     main(line.split())
-
-
-def test_without_a_table_it_lists_them(run_command):
-    code, out, _ = run_command("table")
-    assert code == 0
-    lines = out.splitlines()[:-2]
-    assert [line.split()[0] for line in lines] == list(all_tables())
-    assert lines[1].endswith("Which normalization of the queries (Guo et al., CVPR 2020, Table 2)")
 
 
 def test_a_run_on_other_data_is_refused(tmp_path, run_command):
