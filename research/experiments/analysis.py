@@ -9,6 +9,8 @@ from typing import Literal
 import numpy as np
 from scipy.stats import ttest_1samp
 
+from legenda.metrics import resampling
+
 Verdict = Literal["supported", "contradicted", "no relevant effect", "inconclusive"]
 LEVEL = 0.05
 MAX_ENUMERATED = 20
@@ -58,11 +60,8 @@ def sign_flip_p(differences: Sequence[float] | np.ndarray) -> float:
 
 def holm(p_values: Mapping[str, float], total: int | None = None) -> dict[str, float]:
     """Return Holm's adjusted p values; total: of all tests, where some have no p value yet (they count as 1)."""
-    number, largest, adjusted = total or len(p_values), 0.0, {}
-    for rank, (name, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
-        largest = max(largest, min(1.0, (number - rank) * p))
-        adjusted[name] = largest
-    return adjusted
+    missing = (total or len(p_values)) - len(p_values)
+    return dict(zip(p_values, resampling.holm([*p_values.values(), *[1.0] * missing]), strict=False))
 
 
 def decide(effect: Effect, adjusted_p: float, predicted: int, relevant: float, *, control_passed: bool) -> Verdict:
