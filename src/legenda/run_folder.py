@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, TypeVar
@@ -71,6 +72,15 @@ def stages_of(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: config[name] for name in takewhile(config.__contains__, map(stage_name, count()))}
 
 
+@contextmanager
+def as_checkpoint_error() -> Iterator[None]:
+    """Raise CheckpointError instead of the DataError of a reader of files."""
+    try:
+        yield
+    except DataError as error:
+        raise CheckpointError(str(error)) from error
+
+
 _KINDS = {
     "name": str,
     "task": str,
@@ -95,14 +105,12 @@ def read_config(folder: Path, hint: str = "a folder of a model holds it; save or
         raise CheckpointError(f"{path} is not the configuration of a run; {hint}")
     content = {name: part for name, part in content.items() if part is not None}
     kinds = _KINDS | dict.fromkeys(stages_of(content), dict)
-    try:
+    with as_checkpoint_error():
         for name in content.keys() & kinds.keys():
             get_field(content, name, kinds[name], str(path), hint)
         environment = content.get("environment", {})
         if environment.get("folder") is not None:
             get_field(environment, "folder", str, f"the environment of {path}", hint)
-    except DataError as error:
-        raise CheckpointError(str(error)) from error
     return content
 
 

@@ -26,25 +26,26 @@ from torch.overrides import TorchFunctionMode
 
 from legenda.config import merge
 from legenda.decoding.generation import GenerationConfig
-from legenda.errors import CheckpointError, ConfigError, DataError, first_line, import_extra
+from legenda.errors import CheckpointError, ConfigError, first_line, import_extra
 from legenda.io import atomic_write, get_field, verified, write_text
 from legenda.models.base import Captioner, Model
 from legenda.models.registry import build_model
-from legenda.run_folder import ANSWERS, CONFIG, SUBWORDS, VOCABULARY, WEIGHTS, find_seeds, read_config, split_model
+from legenda.run_folder import (
+    ANSWERS,
+    CONFIG,
+    SUBWORDS,
+    VOCABULARY,
+    WEIGHTS,
+    as_checkpoint_error,
+    find_seeds,
+    read_config,
+    split_model,
+)
 
 _AGAIN = "copy the file again or train the model again"
 _SCALE = "_scale"
 _CHECKSUM = "checksum"
 """The checksum in the file's header; files of earlier versions and other programs have none."""
-
-
-@contextmanager
-def as_checkpoint_error() -> Iterator[None]:
-    """Raise CheckpointError instead of the DataError of a reader of files."""
-    try:
-        yield
-    except DataError as error:
-        raise CheckpointError(str(error)) from error
 
 
 def save_weights(weights: Mapping[str, Tensor], folder: Path) -> None:
