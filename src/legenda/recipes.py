@@ -105,9 +105,8 @@ class Recipe(Config):
     def to_dict(self) -> dict[str, Any]:
         """Return the recipe as dictionaries, lists and scalars, in the form of its TOML."""
         model = {"name": self.model, **to_json(self.model_overrides)}
-        rest = {name: getattr(self, name) for name in ("name", "summary", "task")}
-        source = {} if self.init_from is None else {"init_from": str(self.init_from)}
-        return {**rest, **source, "model": model, "data": to_json(self.data), **to_json(name_stages(self.stages))}
+        plain = {name: to_json(value) for name in _PLAIN if (value := getattr(self, name)) is not None}
+        return {**plain, "model": model, "data": to_json(self.data), **to_json(name_stages(self.stages))}
 
     def override(self, changes: Mapping[str, Any]) -> Recipe:
         """Return the recipe with fields changed, as in {"model": {"dim": 64}, "training": {"epochs": 3}}.
@@ -288,7 +287,7 @@ def recipe_to_toml(recipe: Recipe) -> str:
     derived = ("name", "backbone", *model.derived)
     lines += ["", "[model]", f'name = "{recipe.model}"', *_fields(model, "model", skip=derived)]
     lines += ["", "[data]", *_fields(recipe.data, "data")]
-    for name, stage in zip(stage_names(recipe), recipe.stages, strict=True):
+    for name, stage in name_stages(recipe.stages).items():
         lines += ["", f"[{name}]", *_fields(stage, name)]
     return "\n".join(lines) + "\n"
 

@@ -138,7 +138,7 @@ def push_run(folder: str | Path, name: str, *, license: str | None = None, priva
     """
     run = load_run(folder)
     card = model_card(run, name, license)
-    sections = {key: _without_folders(value) for key, value in run.config.items() if key not in run.model.describe()}
+    sections = {key: _without_folders(value) for key, value in run.config.items()}
     for key in ("folder", "machine"):
         sections.get("environment", {}).pop(key, None)
     return run.model.push_to_hub(name, config=sections, card=card, private=private)

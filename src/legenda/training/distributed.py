@@ -49,7 +49,7 @@ def autocast_plugin(precision: Precision, device: str) -> Any:
         def convert_input(self, data: Any) -> Any:
             return data
 
-    return Autocast("bf16-mixed" if precision == "bf16" else "16-mixed", device)  # type: ignore[arg-type]
+    return Autocast("bf16-mixed" if precision == "bf16" else "16-mixed", device)
 
 
 def shard(module: nn.Module, mesh: DeviceMesh) -> Any:

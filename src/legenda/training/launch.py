@@ -30,7 +30,7 @@ from legenda.io import locked, read_text, write_json
 from legenda.models.base import Model
 from legenda.models.checkpoint import find_model, start_from
 from legenda.models.registry import configure
-from legenda.run_folder import CONFIG, STATE, WEIGHTS, name_stages, read_config, stage_name, stages_of
+from legenda.run_folder import CONFIG, STATE, WEIGHTS, name_stages, read_config, stages_of
 from legenda.tasks.base import Task, check_objective, describe_split
 from legenda.training.checkpoint import read_progress
 from legenda.training.config import TrainingConfig
@@ -232,9 +232,9 @@ def train(
     folder = Path(folder)
     first = stages[0]
     init_from = None if init_from is None else find_model(init_from)
-    for number, stage in enumerate(stages):
-        check_objective(task, stage, stage_name(number))
-        check_monitor(stage.monitor, task, stage_name(number))
+    for name, stage in name_stages(stages).items():
+        check_objective(task, stage, name)
+        check_monitor(stage.monitor, task, name)
     fabric = _launch(first, device, devices, nodes, strategy)
     if fabric.is_global_zero:
         for warning in {describe_idle_devices(stage, fabric.world_size) for stage in stages} - {None}:
@@ -246,8 +246,7 @@ def train(
         start_from(model, init_from)
     for stage in stages:
         configure(model_name, {**vars(model.config), **stage.dropout})  # raises for rates that the model lacks
-    config = {**sections, "task": task.name, **model.describe()}
-    config |= to_json(name_stages(stages))
+    config = {**sections, "task": task.name, **model.describe(), **to_json(name_stages(stages))}
     if init_from is not None:
         config["init_from"] = to_json(init_from, folder)
         weight = read_config(init_from, "give the folder of a trained run").get("consensus")
