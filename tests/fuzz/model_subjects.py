@@ -95,11 +95,20 @@ def scored(root: Path) -> list[Subject]:
 
 
 def recipes(root: Path) -> list[Subject]:
-    """Return recipes as TOML; their data do not exist, so that none trains."""
+    """Return recipes as TOML and as the config.json of a run; their data do not exist, so that none trains."""
     from legenda.papers import get_recipe
     from legenda.recipes import recipe_to_toml
 
-    found = []
+    folder, data = root / "of_run", root / "data"
+    write_files(data, {"c.csv": "file,caption,split\n0.jpg,a dog,train\n1.jpg,a cat,train\n2.jpg,a dog,val"})
+    write_packed(data / "f.safetensors")
+    call(
+        f"train flickr8k.ngsan --out {folder}/run data.annotations={data}/c.csv data.features={data}/f.safetensors "
+        f"data.min_count=1 {TINY} model.geometry_dim=4 {SHORT} {FINE}"
+    )
+    (data / "c.csv").unlink()
+    again = "train --config {0}/run/config.json --out {0}/again"
+    found = [Subject("recipe.of_run", folder, ("run/config.json",), (again,))]
     for name in ("flickr8k.ngsan", "vqa2.mcan_small", "multi30k.nsa"):
         content = recipe_to_toml(get_recipe(name))
         write_files(root / name, {"recipe.toml": content})
