@@ -1,14 +1,38 @@
-"""SAN with a learned embedding of each region's absolute box: what geometry of pairs has to be better than."""
+"""SAN and MCAN with a learned embedding of each region's absolute box: what geometry of pairs has to be better than."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from legenda.models.base import Encoder
+from legenda.models.base import Encoder, Model
+from legenda.models.mcan import (
+    CoAttentionConfig,
+    CoAttentionModel,
+    CoAttentionOutput,
+    Grounder,
+    GroundingConfig,
+    Mcan,
+    McanConfig,
+)
 from legenda.models.registry import register_model
 from legenda.models.transformer import TransformerConfig, TransformerEncoder
+from legenda.regions import Regions
+
+
+class BoxEmbedding(nn.Sequential):
+    """Linear, ReLU and Linear of left, top, right, bottom, width and height."""
+
+    def __init__(self, inner_dim: int, dim: int) -> None:
+        """Create the layers; dim: channels of an embedding."""
+        super().__init__(nn.Linear(6, inner_dim), nn.ReLU(), nn.Linear(inner_dim, dim))
+
+    def forward(self, boxes: Float[Tensor, "B N 4"]) -> Float[Tensor, "B N D"]:
+        """Return the embeddings of boxes."""
+        return super().forward(torch.cat([boxes, boxes[..., 2:] - boxes[..., :2]], dim=-1))
 
 
 @register_model("learned_boxes", summary="SAN plus two linear layers of each region's absolute box")
@@ -21,15 +45,56 @@ class LearnedBoxesConfig(TransformerConfig):
 
 
 class LearnedBoxesEncoder(TransformerEncoder):
-    """Adds Linear, ReLU and Linear of left, top, right, bottom, width and height to the regions."""
+    """Adds the embedding to the projected features."""
 
     def __init__(self, config: LearnedBoxesConfig) -> None:
         """Create the layers."""
         super().__init__(config)
         self.needs_boxes = True
-        self.boxes = nn.Sequential(nn.Linear(6, config.dim), nn.ReLU(), nn.Linear(config.dim, config.dim))
+        self.boxes = BoxEmbedding(config.dim, config.dim)
 
     def _add_positions(self, x: Float[Tensor, "B N D"], boxes: Float[Tensor, "B N 4"] | None) -> Float[Tensor, "B N D"]:
         assert boxes is not None
-        sizes = boxes[..., 2:] - boxes[..., :2]
-        return x + self.boxes(torch.cat([boxes, sizes], dim=-1))
+        return x + self.boxes(boxes)
+
+
+class LearnedBoxesCoAttention(CoAttentionModel):
+    """Adds the embedding to the features."""
+
+    def __init__(self, config: CoAttentionConfig) -> None:
+        """Create the layers."""
+        super().__init__(config)
+        self.needs_boxes = True
+        self.boxes = BoxEmbedding(config.dim, config.feature_dim)
+
+    def attend(self, regions: Regions, question: Int[Tensor, "B L"]) -> CoAttentionOutput:
+        """Return the output of the backbone; raise DataError for regions that do not fit the model."""
+        self.check_regions(regions)
+        assert regions.boxes is not None
+        return self.backbone(replace(regions, features=regions.features + self.boxes(regions.boxes)), question)
+
+
+class LearnedBoxesMcan(LearnedBoxesCoAttention, Mcan):
+    """MCAN with the embedding."""
+
+
+class LearnedBoxesGrounder(LearnedBoxesCoAttention, Grounder):
+    """MCAN for grounding with the embedding."""
+
+
+@register_model("learned_boxes_mcan", summary="MCAN plus two linear layers of each region's absolute box", task="vqa")
+class LearnedBoxesMcanConfig(McanConfig):
+    """Options of MCAN."""
+
+    def build(self) -> Model:
+        """Return a new model with random weights."""
+        return LearnedBoxesMcan(self)
+
+
+@register_model("learned_boxes_grounding", summary="the same for grounding", task="grounding")
+class LearnedBoxesGroundingConfig(GroundingConfig):
+    """Options of MCAN for grounding."""
+
+    def build(self) -> Model:
+        """Return a new model with random weights."""
+        return LearnedBoxesGrounder(self)
