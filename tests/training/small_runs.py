@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pytest
 import safetensors
 import safetensors.torch
+import torch
 
 from legenda.data.captions import DataModule, ScenesData
 from legenda.run_folder import STATE
@@ -121,8 +122,13 @@ class Killed(BaseException):
     """As sudden as a kill: nothing of ours catches it."""
 
 
-def stop_at(monkeypatch: pytest.MonkeyPatch, name: str, call: int, *, done: bool) -> None:
-    """A run is stopped in the `call`-th call of a function, after the function's work or before it."""
+def stop_and_resume(
+    monkeypatch: pytest.MonkeyPatch, name: str, call: int, train: Callable[[], Any], *, done: bool
+) -> None:
+    """Stop a training in the `call`-th call of a function, after the function's work or before it, and train again.
+
+    The second training starts with other random numbers, as another process would.
+    """
     module = MODULES.get(name, loop_module)
     original: Callable[..., Any] = getattr(module, name)
     calls = 0
@@ -137,7 +143,12 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, name: str, call: int, *, done: bool
             raise Killed
         return result
 
-    monkeypatch.setattr(module, name, stopping)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, name, stopping)
+        with pytest.raises(Killed):
+            train()
+    torch.manual_seed(99)
+    train()
 
 
 def scored(monkeypatch: pytest.MonkeyPatch, *scores: float) -> None:

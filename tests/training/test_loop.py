@@ -9,7 +9,7 @@ import pytest
 import safetensors
 import safetensors.torch
 import torch
-from small_runs import DATA, TRAINING, Killed, assert_same, outcome, run, stop_at
+from small_runs import DATA, TRAINING, assert_same, outcome, run, stop_and_resume
 
 import legenda
 from legenda.data.captions import CaptionDataset
@@ -105,12 +105,7 @@ def test_the_weights_that_a_run_starts_with_stay_its_model_until_others_are_bett
 )
 def test_a_stopped_run_ends_as_one_that_was_never_stopped(completed_run, tmp_path, monkeypatch, name, call, done):
     folder = tmp_path / "run"
-    with monkeypatch.context() as patch:
-        stop_at(patch, name, call, done=done)
-        with pytest.raises(Killed):
-            run(folder)
-    torch.manual_seed(99)  # the new process starts with other random numbers
-    run(folder)
+    stop_and_resume(monkeypatch, name, call, lambda: run(folder), done=done)
     assert_same(outcome(completed_run), outcome(folder))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from small_runs import DATA, TRAINING, Killed, assert_same, outcome, run, scored, stop_at
+from small_runs import DATA, TRAINING, assert_same, outcome, run, scored, stop_and_resume
 
 from legenda.errors import LegendaError
 from legenda.models import Captioner
@@ -138,11 +138,7 @@ def test_half_precision_is_resumed_with_its_scale(tmp_path, monkeypatch):
     scaler = read_progress(tmp_path / "whole").scaler
     assert scaler["scale"] >= 1
     assert scaler["_growth_tracker"] > 0
-    with monkeypatch.context() as patch:
-        stop_at(patch, "save_state", 2, done=True)
-        with pytest.raises(Killed):
-            run(tmp_path / "run", training)
-    run(tmp_path / "run", training)
+    stop_and_resume(monkeypatch, "save_state", 2, lambda: run(tmp_path / "run", training), done=True)
     assert_same(outcome(tmp_path / "whole"), outcome(tmp_path / "run"))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from small_runs import DATA, SECOND, TRAINING, Killed, assert_same, outcome, run, scored, stop_at
+from small_runs import DATA, SECOND, TRAINING, assert_same, outcome, run, scored, stop_and_resume
 
 import legenda
 from legenda.data.captions import EncodedCaptions
@@ -91,12 +91,7 @@ def test_the_best_model_of_the_first_stage_and_the_validation_loss_are_kept(comp
 )
 def test_a_stopped_run_ends_as_one_that_was_never_stopped(completed_run, tmp_path, monkeypatch, name, call, done):
     folder = tmp_path / "run"
-    with monkeypatch.context() as patch:
-        stop_at(patch, name, call, done=done)
-        with pytest.raises(Killed):
-            run(folder, FIRST, fine_tuning=SECOND)
-    torch.manual_seed(99)  # the new process starts with other random numbers
-    run(folder, FIRST, fine_tuning=SECOND)
+    stop_and_resume(monkeypatch, name, call, lambda: run(folder, FIRST, fine_tuning=SECOND), done=done)
     assert_same(outcome(completed_run), outcome(folder))
 
 
