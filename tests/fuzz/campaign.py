@@ -217,7 +217,7 @@ class Campaign:
             outputs = []
             for command in Case(subject, 0, 0).commands(folder):
                 ended = self.child.run(command, 6 * TIMEOUT)
-                if ended["trace"] or (ended["code"] != 0 and not subject.name.startswith("recipe.")):
+                if ended["trace"] or (ended["code"] != 0 and "recipe" not in subject.name):
                     raise ValueError(f"{subject.name}: {ended}")
                 outputs.append(normalize(ended["out"], folder))
             return outputs
