@@ -32,9 +32,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10, help="how long to run (default: 10)")
     parser.add_argument("--seed", type=int, help="of the damage (default: a random one, which is printed)")
-    parser.add_argument(
-        "--only", metavar="SUBJECT", help="subjects whose names begin so, such as features or run.config"
-    )
+    parser.add_argument("--only", metavar="SUBJECT", help="subjects whose names begin so, such as run.config")
     parser.add_argument("--cases", type=int, help="cases of each subject, instead of the minutes")
     parser.add_argument("--case", type=int, help="one case, by its number")
     options = parser.parse_args()

@@ -45,9 +45,8 @@ def trained(root: Path) -> list[Subject]:
     alone = root / "alone"
     config = (folder / "run" / "config.json").read_text().replace("c.csv", "none.csv")  # so that nothing trains
     write_files(alone, {"run/config.json": config})
-    again = "train --config {0}/run/config.json --out {0}/again"
-    subjects.append(Subject("run.recipe", alone, ("run/config.json",), (again,)))
-    return subjects
+    train = "train --config {0}/run/config.json --out {0}/again"
+    return [*subjects, Subject("run.recipe", alone, ("run/config.json",), (train,))]
 
 
 def draw_images(folder: Path, formats: tuple[str, ...]) -> None:
