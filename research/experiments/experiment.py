@@ -2,7 +2,7 @@
 
 An experiment is a TOML file in this folder:
 
-    title, question, need, attention, earlier, dataset    text
+    title, question, need, attention, dataset    text
     notes                               paragraphs below the verdict, which may be written after the runs
     first_seed, seeds                   the seeds first_seed, first_seed + 1, ... draw initialization and data
     [data] [model] [training] [fine_tuning]    changes of the recipes of all conditions, as `legenda.train` takes them;
@@ -28,13 +28,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
 
 from legenda.cli.table import RowRun
-from legenda.config import Config, Count, NonNegativeInt, PositiveFloat, PositiveInt, merge
+from legenda.config import Config, NonNegativeInt, PositiveFloat, PositiveInt, merge
 from legenda.data.captions import ScenesData, TokenizedCaptions
 from legenda.data.registry import SplitSizes
 from legenda.data.scenes import FEATURE_DIM, SceneCounts
@@ -51,7 +51,7 @@ from legenda.training.config import TrainingConfig
 
 FOLDER = Path(__file__).parent
 _PARTS = ("data", "model", "training", "fine_tuning")
-_WORDING = ("title", "need", "attention", "earlier", "notes", "changes")
+_WORDING = ("title", "need", "attention", "notes", "changes")
 """Parts of a file that decide nothing."""
 BEAM_SIZE = 3
 MIN_SEEDS, FIRST_SEED = 10, 100
@@ -118,7 +118,7 @@ class Comparison(Config):
 class Paper(Config):
     """The scores of a paper from which the sign of the difference follows; higher is better."""
 
-    cell: str
+    cell: Annotated[str, Field(min_length=1)]
     condition: float
     against: float
 
@@ -145,7 +145,7 @@ class Control(Config):
 class Pilot(Config):
     """What runs with seeds below FIRST_SEED showed, from which the number of seeds follows."""
 
-    seeds: Count
+    seeds: Annotated[int, Field(ge=2, le=1000)]
     sd: PositiveFloat
     """The standard deviation of the differences of the primary comparison."""
     seconds: tuple[PositiveFloat, PositiveFloat]
@@ -172,8 +172,6 @@ class Experiment(Config):
     """What a captioner may need, as the page "Which attention?" names it."""
     attention: str
     """What is compared, in a few words of the same page."""
-    earlier: str = "–"
-    """The verdict of an earlier page, by another rule."""
     dataset: str
     notes: tuple[str, ...] = ()
     first_seed: NonNegativeInt = FIRST_SEED

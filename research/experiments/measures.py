@@ -23,8 +23,8 @@ from legenda.io import get_field, read_json, write_json
 from legenda.metrics.diversity import measure_diversity
 from legenda.metrics.spice import JARS_VARIABLE, spice
 from legenda.models.checkpoint import load_any
-from legenda.run_folder import evaluation_path
-from legenda.tasks.base import Objective
+from legenda.run_folder import CONFIG, evaluation_path
+from legenda.tasks.base import TASKS, Objective
 from legenda.tasks.captioning import Captioning, generate_captions
 from legenda.text import ptb_tokenize
 from legenda.training.checkpoint import read_history
@@ -55,14 +55,19 @@ def describe_machine() -> str:
 def collect(experiment: Experiment, runs: Iterable[ConditionRun]) -> dict[str, Any]:
     """Return the numbers of the runs that are finished and evaluated.
 
-    conditions: by key, with the number of parameters, the steps of the training, and for each seed the metrics and the
-    seconds of training and evaluation; null where a score was not reached, or has no value.
+    conditions: by key, with the number of parameters, the steps of the training, `kept_bytes`, the commits of the code,
+    and for each seed the metrics and the seconds of training and evaluation; null where a score was not reached, or has
+    no value.
     """
     conditions: dict[str, Any] = {}
     for run in runs:
         if (scores := run.run.scores()) is not None and (run.folder / SECONDS).exists():
-            new = {"steps": run.steps, "parameters": _parameters(run), "seeds": {}}
-            condition = conditions.setdefault(run.condition.key, new)
+            if (condition := conditions.get(run.condition.key)) is None:
+                condition = {"steps": run.steps, "parameters": _parameters(run), "kept_bytes": _computed("kept", run)}
+                condition |= {"commits": [], "seeds": {}}
+                conditions[run.condition.key] = condition
+            commit = read_json(run.folder / CONFIG)["environment"]["commit"]
+            condition["commits"] = sorted({*condition["commits"], commit})
             values = {key: _value(metric, run, scores) for key, metric in experiment.metrics.items()}
             seconds = read_json(run.folder / SECONDS, HINT)
             condition["seeds"][str(run.seed)] = {**values, "seconds": seconds}
@@ -78,6 +83,8 @@ def read_results(path: Path) -> dict[str, Any]:
         where = f"the condition {key} of {path}"
         get_field(condition, "parameters", int, where, HINT)
         get_field(condition, "steps", int, where, HINT)
+        get_field(condition, "kept_bytes", int | float, where, HINT)
+        get_field(condition, "commits", list, where, HINT)
         get_field(condition, "seeds", dict, where, HINT)
     return content
 
@@ -159,7 +166,6 @@ def gradient_noise(run: ConditionRun) -> float | None:
         return None
     model = load_captioner_run(run.folder).load_stage(1).model
     objective = Captioning(run.recipe.data.open(lambda _: None)).objective(model, config)
-    model.train()
     torch.manual_seed(run.seed)
     generator = torch.Generator().manual_seed(run.seed)
     gradients = []
@@ -183,12 +189,44 @@ def noise_of(gradients: Float[Tensor, "batches parameters"]) -> float:
 def _gradient(objective: Objective, indices: np.ndarray, generator: torch.Generator) -> Float[Tensor, " parameters"]:
     """Return the gradient of the loss of a batch as one vector."""
     objective.zero_grad()
+    _loss(objective, indices, generator).backward()
+    parts = [p.grad if p.grad is not None else torch.zeros_like(p) for p in objective.model.parameters()]
+    return torch.cat([part.flatten() for part in parts])
+
+
+def _loss(objective: Objective, indices: np.ndarray, generator: torch.Generator) -> Tensor:
+    """Return the loss of a batch in training."""
+    objective.model.train()
     batch = {**objective.read(indices), **objective.sample_targets(indices, generator)}
     prepared = objective.prepare(indices, batch, 1)
     loss = prepared.finish(objective(batch, *prepared.inputs))
-    (loss.sums[0] / max(prepared.normalizers[0], 1.0)).backward()
-    parts = [p.grad if p.grad is not None else torch.zeros_like(p) for p in objective.model.parameters()]
-    return torch.cat([part.flatten() for part in parts])
+    return loss.sums[0] / max(prepared.normalizers[0], 1.0)
+
+
+def kept_bytes(run: ConditionRun) -> float:
+    """Return the bytes that a training step keeps for its backward pass, parameters not counted; of the last stage.
+
+    It is what autograd saves for the first batch, each storage once; with self-critical training it depends on the
+    lengths of the samples.
+    """
+    model, config = load_any(run.folder), run.recipe.stages[-1]
+    task = TASKS.get(run.recipe.task)(run.recipe.data.open(lambda _: None))
+    objective = task.objective(model, config)
+    parameters = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in parameters:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    indices = np.arange(min(config.batch_size, len(objective.split)))
+    torch.manual_seed(0)  # of samples
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = _loss(objective, indices, torch.Generator().manual_seed(0))
+    del loss  # lived so long, so that no storage was used twice
+    return float(sum(kept.values()))
 
 
 def hallucination(run: ConditionRun) -> float:
@@ -218,6 +256,7 @@ def spice_score(run: ConditionRun) -> float | None:
 
 
 FUNCTIONS: Mapping[str, Callable[[ConditionRun], float | None]] = {
+    "kept": kept_bytes,
     "mean_length": mean_length,
     "distinct_captions": distinct_captions,
     "sample_diversity": sample_diversity,

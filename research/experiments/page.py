@@ -16,27 +16,18 @@ from analysis import Effect, Verdict, decide, holm, paired_effect
 from experiment import FOLDER, Comparison, Experiment, Metric, get_experiment, list_experiments
 from measures import HINT, read_results
 
+from legenda.errors import ConfigError
 from legenda.io import verified, write_text
 
 RESULTS = FOLDER / "results"
 WHICH = FOLDER.parent / "which-attention.md"
-_WIDTH, _LABELS, _ROW, _HEAD, _FOOT = 760, 250, 26, 40, 34
+_WIDTH, _LABELS, _ROW, _HEAD, _FOOT = 760, 250, 26, 40, 46
 _STYLE = (
     "<style>text{fill:#222}.axis{stroke:#999}.mark{stroke:#222;stroke-width:2}.dot{fill:#4477aa;fill-opacity:.6}"
     ".open{fill:none;stroke:#4477aa}.chance{stroke:#bb5566;stroke-dasharray:4 3}.bound{fill:#e6e6e6}.back{fill:#fff}"
     "@media(prefers-color-scheme:dark){text{fill:#ddd}.axis{stroke:#777}.mark{stroke:#eee}.dot{fill:#77aadd}"
     ".open{stroke:#77aadd}.bound{fill:#333}.back{fill:#111}}</style>"
 )
-WAITING: Mapping[str, tuple[str, str]] = {
-    "questions": ("Questions with geometry among the regions (NG-SAN)", "confirmed"),
-}
-"""Experiments that are planned and have no design yet, with their verdicts by an earlier rule; Holm counts them."""
-RETIRED: Mapping[str, str] = {
-    "head_signs": "it compared signs of weights, not captions, with numbers that a random start gives away",
-    "videos": "its models end at a truth of 0.96 to 1.00, so that hardly any difference could show",
-    "second_order": "`second_order_steps` asks the same with enough examples to learn the task",
-}
-"""Experiments of the earlier pages that are not run again, and why."""
 USE: Mapping[Verdict, str] = {
     "supported": "use it",
     "contradicted": "leave it out",
@@ -84,18 +75,31 @@ def value_of(condition: Mapping[str, Any], seed: str, metric: Metric) -> float |
 
 
 def read_all(folder: Path) -> dict[str, Result]:
-    """Return the results of all experiments that have numbers in a folder, with verdicts where they are complete."""
+    """Return the results of all experiments that have numbers in a folder, with verdicts where they are complete.
+
+    Raise ConfigError for numbers of another design.
+    """
     names = [name for name in list_experiments() if (folder / f"{name}.json").exists()]
     numbers = {name: read_results(folder / f"{name}.json") for name in names}
+    for name in names:
+        check_design(get_experiment(name), numbers[name]["designs"])
     effects: dict[str, Effect | None] = {}
     for name in names:
         experiment = get_experiment(name)
         values = list(differences(experiment, numbers[name]["conditions"], experiment.primary).values())
         effects[name] = paired_effect(values) if len(values) > 1 else None
     complete = {n: e for n, e in effects.items() if e and len(e.differences) >= get_experiment(n).seeds}
-    planned = set(list_experiments()) | WAITING.keys()
-    adjusted = holm({name: effect.p for name, effect in complete.items()}, len(planned))
+    adjusted = holm({name: effect.p for name, effect in complete.items()}, len(list_experiments()))
     return {name: _result(get_experiment(name), numbers[name], effects[name], adjusted.get(name)) for name in names}
+
+
+def check_design(experiment: Experiment, designs: Sequence[Mapping[str, str]]) -> None:
+    """Raise ConfigError where the last of the designs that have run is not the experiment's, and no change says so."""
+    known = {experiment.design, *(change.design for change in experiment.changes)}
+    if designs and designs[-1]["design"] not in known:
+        raise ConfigError(
+            f"{experiment.name}.toml was changed after its first run; say so in [[changes]], or restore it"
+        )
 
 
 def _result(experiment: Experiment, numbers: Mapping[str, Any], effect: Effect | None, p: float | None) -> Result:
@@ -144,7 +148,7 @@ def _experiment_page(result: Result) -> Iterator[str]:
     effect, metric = result.effect, result.experiment.metric
     yield f"# {experiment.title}\n\n{experiment.question}\n\n**{_verdict_sentence(result)}**\n"
     yield "## The primary comparison\n"
-    paper = primary.paper
+    paper, equal_time = primary.paper, _equal_time(experiment)
     sign = "above 0" if experiment.predicted > 0 else "below 0"
     yield (
         f"`{primary.condition}` − `{primary.against}`, {metric.label}. {paper.cell}: {paper.condition:g} against "
@@ -154,20 +158,21 @@ def _experiment_page(result: Result) -> Iterator[str]:
     yield "| comparison | seeds | mean difference | 95 % interval | 90 % interval | p (sign flips) | p (Holm) |"
     yield "|---|---|---|---|---|---|---|"
     yield _effect_row("at equal steps", effect, metric, result.adjusted_p)
-    if (timed := _equal_time(experiment)) is None:
-        yield "| at equal time | | the same: in the pilot, training times differ by less than 5 % | | | | |"
-    else:
-        other = experiment.metrics[timed.metric]
+    if equal_time is not None:
+        other = experiment.metrics[equal_time.metric]
         name = "at equal time" if other is metric else f"at equal time, {other.label}"
-        yield f"{_effect_row(name, _effect(result, timed), other)} |"
+        yield f"{_effect_row(name, _effect(result, equal_time), other)} |"
     control = experiment.metrics[experiment.control.metric]
     passed = "not measured" if result.control is None else _number(result.control, control)
     yield (
         f"\nControl: {control.label} of the baseline must be at least {_number(experiment.control.at_least, control)} "
         f"on average (by chance {control.chance:.3g}); it is {passed}."
     )
-    if ratio := time_ratio(result):
-        yield f"`{primary.condition}` trains {ratio:.2f} times as long as `{primary.against}`."
+    for part in filter(None, (primary, equal_time)):
+        if ratio := time_ratio(result, part):
+            yield f"`{part.condition}` trains {ratio:.2f} times as long as `{part.against}`."
+    if equal_time is None:
+        yield "Their times differed by less than 5 % in the pilot, so that no condition has more steps."
     yield f"\n![Every seed, and the mean with its 95 % interval]({experiment.name}.svg)\n"
     yield from (f"{note}\n" for note in experiment.notes)
     if experiment.secondary:
@@ -179,14 +184,19 @@ def _experiment_page(result: Result) -> Iterator[str]:
             row = _effect_row(f"`{part.condition}` − `{part.against}` | {other.label}", _effect(result, part), other)
             yield row
     yield f"\n## Dataset\n\n{experiment.dataset.strip()}\n\n## Conditions\n"
-    yield "| | model | recipe | parameters | steps | seeds | seconds of training |\n|---|---|---|---|---|---|---|"
+    yield "| | model | recipe | parameters | kept for the backward pass | steps | seeds | seconds of training |"
+    yield "|---|---|---|---|---|---|---|---|"
     for key, condition in experiment.conditions.items():
         if (measured := result.conditions.get(key)) is not None:
             seconds = [seed["seconds"]["train"] for seed in measured["seeds"].values() if is_timed(seed)]
             time = f"{fmean(seconds):.1f}" if seconds else "–"
-            sizes = f"{measured['parameters']:,} | {measured['steps']:,} | {len(measured['seeds'])} | {time}"
+            sizes = f"{measured['parameters']:,} | {measured['kept_bytes'] / 2**20:.3g} MiB | {measured['steps']:,}"
+            sizes += f" | {len(measured['seeds'])} | {time}"
             yield f"| `{key}` | {condition.label} | `{condition.recipe}` | {sizes} |"
-    yield "\n## Scores\n\nMeans and standard deviations over seeds; the JSON file has each seed.\n"
+    yield "\n## Scores\n\nMeans and standard deviations over seeds; the JSON file has each seed."
+    if any(metric.reaches is not None for metric in experiment.metrics.values()):
+        yield "A seed that does not reach a score counts with the steps of its whole training."
+    yield ""
     yield from _score_table(result)
     yield "\n## Design\n"
     pilot = experiment.pilot
@@ -197,6 +207,8 @@ def _experiment_page(result: Result) -> Iterator[str]:
         )
     for design in numbers["designs"]:
         yield f"Design `{design['design']}`, first run on {design['date']}."
+    commits = sorted({commit for condition in result.conditions.values() for commit in condition["commits"]})
+    yield f"The code of the runs: {', '.join(f'`{commit[:12]}`' for commit in commits)}."
     for change in experiment.changes:
         yield f"\nChanged on {change.date}, after `{change.design}`: {change.what} Why: {change.why}"
     yield (
@@ -211,9 +223,11 @@ def _verdict_sentence(result: Result) -> str:
     done = len(result.effect.differences) if result.effect else 0
     if result.verdict is None:
         return f"No verdict yet: {done} of {result.experiment.seeds} seeds are there."
-    failed = result.control is not None and result.control < result.experiment.control.at_least
+    experiment, primary = result.experiment, result.experiment.primary
+    failed = result.control is not None and result.control < experiment.control.at_least
     reason = " (the baseline fails the control)" if failed else ""
-    return f"{result.verdict.capitalize()} on this data set at this budget{reason}."
+    pair = f"`{primary.condition}` against `{primary.against}`, {experiment.metric.label}"
+    return f"{result.verdict.capitalize()} on this data set at this budget{reason}: {pair}."
 
 
 def _equal_time(experiment: Experiment) -> Comparison | None:
@@ -258,13 +272,19 @@ def is_timed(seed: Mapping[str, Any]) -> bool:
     return "train" in seed["seconds"] and not seed["seconds"].get("resumed")
 
 
-def time_ratio(result: Result) -> float | None:
-    """Return the training time of the primary condition, in that of its baseline; None where it is not known."""
+def time_ratio(result: Result, comparison: Comparison) -> float | None:
+    """Return the training time of a condition, in that of the other one; None where it is not known."""
     times = []
-    for key in (result.experiment.primary.condition, result.experiment.primary.against):
+    for key in (comparison.condition, comparison.against):
         seeds = result.conditions.get(key, {"seeds": {}})["seeds"].values()
         times.append([seed["seconds"]["train"] for seed in seeds if is_timed(seed)])
     return fmean(times[0]) / fmean(times[1]) if all(times) else None
+
+
+def memory_ratio(result: Result) -> float:
+    """Return what a training step of the primary condition keeps for its backward pass, in what its baseline keeps."""
+    primary = result.experiment.primary
+    return result.conditions[primary.condition]["kept_bytes"] / result.conditions[primary.against]["kept_bytes"]
 
 
 def _score_table(result: Result) -> Iterator[str]:
@@ -290,33 +310,24 @@ def _cell(condition: Mapping[str, Any], metric: Metric) -> str:
 
 def _table_page(results: Mapping[str, Result]) -> Iterator[str]:
     yield "# Experiments on what the papers say\n"
-    planned = len(set(list_experiments()) | WAITING.keys())
     yield "[The rule](../README.md) was fixed before the runs. p values are Holm's, over the primary comparisons of all"
-    yield f"{planned} experiments in this table; those that have not run yet count as p = 1. `before`: the verdict of"
-    yield "a page by another rule, which is withdrawn: all seeds shared one training set, five seeds could not reach"
-    yield "significance without normality, and any of 58 uncorrected comparisons refuted an experiment.\n"
+    yield f"{len(list_experiments())} experiments; those that have not run yet count as p = 1.\n"
     yield "![Effects with 95 % intervals, in units of the smallest difference of interest](forest.svg)\n"
-    yield "| experiment | paper | seeds | difference (95 % interval) | p (Holm) | verdict | before | core-hours |"
-    yield "|---|---|---|---|---|---|---|---|"
+    yield "| experiment | paper | seeds | difference (95 % interval) | p (Holm) | verdict | core-hours |"
+    yield "|---|---|---|---|---|---|---|"
     for name in list_experiments():
         experiment = get_experiment(name)
         paper = experiment.primary.paper.cell
         if (result := results.get(name)) is None or result.effect is None:
-            seeds = f"0 of {experiment.seeds}"
-            yield f"| {experiment.title} (`{name}`) | {paper} | {seeds} | – | – | not run | {experiment.earlier} | – |"
+            yield f"| {experiment.title} (`{name}`) | {paper} | 0 of {experiment.seeds} | – | – | not run | – |"
             continue
         metric, effect = experiment.metric, result.effect
         verdict = result.verdict or "no verdict yet"
         yield (
             f"| [{experiment.title}]({name}.md) | {paper} | {len(effect.differences)} of {experiment.seeds} | "
             f"{metric.label}: {_number(effect.mean, metric)} ({_bounds(effect.interval, metric)}) | "
-            f"{result.adjusted_p:.2g} | {verdict} | {experiment.earlier} | {core_hours([result]):.2f} |"
+            f"{result.adjusted_p:.2g} | {verdict} | {core_hours([result]):.2f} |"
         )
-    for name, (title, earlier) in WAITING.items():
-        if name not in list_experiments():
-            yield f"| {title} (`{name}`) | – | – | – | – | no design yet | {earlier} | – |"
-    yield "\nNot run again:\n"
-    yield from (f"- `{name}`: {reason}." for name, reason in RETIRED.items())
     yield f"\n{core_hours(results.values()):.2f} core-hours in all; a run of two experiments counts twice."
     machines = sorted({result.numbers["machine"] for result in results.values()})
     yield f"Machine: {'; '.join(machines)}." if machines else ""
@@ -327,31 +338,33 @@ def _which_page(results: Mapping[str, Result]) -> Iterator[str]:
     yield "# Which attention?\n"
     yield (
         "What the attentions of the papers change, measured with equal parameters and equal steps by "
-        "[one rule](experiments/README.md). Each row is an experiment that could have gone the other way, on the data "
-        "that it names; small models, and drawn scenes unless the row says photographs. Nothing here is a score of the "
-        "papers' full sizes.\n"
+        "[one rule](experiments/README.md). Each row is an experiment that could have gone the other way. Its page, "
+        "behind the verdict, names the data: mostly drawn scenes, for translation the words of numbers, and COCO's "
+        "boxes without pixels for the row on photographs. The models are small; nothing here is a score of the papers' "
+        "full sizes.\n"
     )
     yield "![Effects with 95 % intervals](experiments/results/forest.svg)\n"
-    yield "One unit is the smallest difference of interest; to the right is what the paper says.\n"
-    yield "| need | attention | effect (95 % interval) | verdict | so | training time |\n|---|---|---|---|---|---|"
+    yield "One unit is the smallest difference of interest; to the right is the sign of the difference in the paper.\n"
+    yield "| need | attention | effect (95 % interval) | verdict | so | training time | memory |"
+    yield "|---|---|---|---|---|---|---|"
     for result in sorted(rows, key=lambda r: r.experiment.need):
         experiment, effect, metric = result.experiment, result.effect, result.experiment.metric
         assert effect is not None
-        ratio = time_ratio(result)
+        ratio = time_ratio(result, experiment.primary)
         yield (
             f"| {experiment.need} (`{experiment.name}`) | {experiment.attention} | {metric.label}: "
             f"{_number(effect.mean, metric)} ({_bounds(effect.interval, metric)}), {len(effect.differences)} seeds | "
             f"[{result.verdict}](experiments/results/{experiment.name}.md) | {USE[result.verdict]} | "
-            f"{'–' if ratio is None else f'x {ratio:.2f}'} |"
+            f"{'–' if ratio is None else f'x {ratio:.2f}'} | x {memory_ratio(result):.2f} |"
         )
     waiting = [get_experiment(name) for name in list_experiments() if name not in {r.experiment.name for r in rows}]
     if waiting:
         yield "\nNot decided yet, because their runs are not complete:\n"
         yield from (f"- {experiment.need} (`{experiment.name}`): {experiment.attention}" for experiment in waiting)
     yield (
-        f"\n{core_hours(results.values()):.1f} core-hours; models of a comparison have equal numbers of parameters "
-        "within 2 %, so memory differs by what attention keeps: [times and memory at the papers' sizes]"
-        "(results/speed.md). [All numbers](experiments/results/README.md), the verdicts of earlier pages beside them.\n"
+        f"\n{core_hours(results.values()):.1f} core-hours. Training time and memory are those of the attention, in "
+        "those of what it is compared with; memory is what a training step keeps for its backward pass, beside equally "
+        "many parameters. [At the papers' sizes](results/speed.md). [All numbers](experiments/results/README.md)\n"
     )
     yield "```bash\npython research/experiments/run.py --pages   # this page from the numbers, in seconds\n```"
 
@@ -371,7 +384,9 @@ def draw_forest(results: Sequence[Result]) -> str:
     parts += [f'<line class="axis" x1="{x(-limit)}" x2="{x(limit)}" y1="{bottom}" y2="{bottom}"/>']
     parts += [f'<text x="{x(v)}" y="{bottom + 17}" text-anchor="middle">{v:g}</text>' for v in (-4, -2, -1, 0, 1, 2, 4)]
     parts += [f'<text x="{x(-limit)}" y="24">against the paper</text>']
-    parts += [f'<text x="{x(limit)}" y="24" text-anchor="end">as the paper says</text>']
+    parts += [f'<text x="{x(limit)}" y="24" text-anchor="end">as in the paper</text>']
+    title = "effect / smallest difference of interest"
+    parts += [f'<text x="{x(0)}" y="{bottom + 35}" text-anchor="middle">{title}</text>']
     for index, result in enumerate(rows):
         experiment, effect = result.experiment, result.effect
         assert effect is not None
@@ -385,7 +400,12 @@ def draw_forest(results: Sequence[Result]) -> str:
                 tip, end = x(bound), x(bound) - 6 * arrow
                 path = f"M{end} {y - 4}L{tip} {y}L{end} {y + 4}"
                 parts.append(f'<path class="mark" d="{path}" fill="none"/>')
-        parts.append(f'<circle class="{done}" cx="{x(effect.mean * unit)}" cy="{y}" r="5"/>')
+        mean = effect.mean * unit
+        if abs(mean) < limit:
+            parts.append(f'<circle class="{done}" cx="{x(mean)}" cy="{y}" r="5"/>')
+        else:
+            place = f'x="{x(0.8 * limit * mean / abs(mean))}" y="{y + 4}"'
+            parts.append(f'<text {place} text-anchor="middle">{mean:.1f}</text>')
         verdict = result.verdict or f"{len(effect.differences)} of {experiment.seeds} seeds"
         parts.append(f'<text x="{_WIDTH - 140}" y="{y + 4}">{verdict}</text>')
     return _svg(height, parts)

@@ -31,7 +31,7 @@ from experiment import (
 )
 from filelock import FileLock, Timeout
 from measures import SECONDS, collect
-from page import RESULTS, differences, is_timed, write_pages
+from page import RESULTS, check_design, differences, is_timed, write_pages
 
 from legenda.cli.main import main as legenda
 from legenda.data.scenes import SceneCounts
@@ -101,7 +101,10 @@ def run_pilot(experiment: Experiment, options: Options) -> None:
     seconds = []
     for key in pair:
         seeds = list(results[key]["seeds"].values())[1:]  # the first run of a process imports what it needs
-        seconds.append(fmean(seed["seconds"]["train"] for seed in seeds if is_timed(seed)))
+        times = [seed["seconds"]["train"] for seed in seeds if is_timed(seed)]
+        if not times:
+            raise ConfigError(f"no run of {key} but the first was trained in one call; give another folder with --out")
+        seconds.append(fmean(times))
     print(f"differences {values}, mean {fmean(values):.4g}")
     print(f"[pilot]\nseeds = {len(values)}\nsd = {stdev(values):.4g}\nseconds = [{seconds[0]:.1f}, {seconds[1]:.1f}]")
     needed = required_seeds(stdev(values), experiment.primary.relevant)
@@ -140,15 +143,10 @@ def record_design(experiment: Experiment, file: Path, path: Path) -> list[dict[s
     if status.returncode or status.stdout.strip():
         raise ConfigError(f"{file} is not committed; commit it before its first run")
     designs = read_json(path)["designs"] if path.exists() else []
-    if designs and designs[-1]["design"] != experiment.design:
-        if not any(change.design == designs[-1]["design"] for change in experiment.changes):
-            raise ConfigError(f"{file} was changed after its first run; say so in [[changes]], or restore it")
-        designs.append({"design": experiment.design, "date": _today()})
-    return designs or [{"design": experiment.design, "date": _today()}]
-
-
-def _today() -> str:
-    return datetime.now(UTC).date().isoformat()
+    check_design(experiment, designs)
+    if not designs or designs[-1]["design"] != experiment.design:
+        designs.append({"design": experiment.design, "date": datetime.now(UTC).date().isoformat()})
+    return designs
 
 
 def run_condition(run: ConditionRun) -> None:

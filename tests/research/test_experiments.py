@@ -74,6 +74,7 @@ BROKEN = {
     "a larger model": (condition(0, model={"ff_dim": 512}), "parameters"),
     "a longer training": (condition(0, training={"epochs": 200}), "steps"),
     "what weights hold": (lambda content: content["metrics"][0].update(function="mean_length"), "no score of captions"),
+    "a pilot of one seed": (changed(pilot={"seeds": 1, "sd": 0.1, "seconds": [10.0, 10.0]}), "greater than"),
     "more time": (changed(pilot={"seeds": 3, "sd": 0.1, "seconds": [20.0, 10.0]}), "equal_time"),
 }
 
@@ -100,7 +101,7 @@ def test_the_intervals_are_those_of_a_table_of_students_t():
     assert paired_effect([0.5] * 10).interval == (0.5, 0.5)
 
 
-@pytest.mark.parametrize("values", [(3.0, 1.0, 4.0, -1.0), (1.0, 1.0, 1.0, 1.0, 1.0), (-2.0, 0.5, 1.0)])
+@pytest.mark.parametrize("values", [(3.0, 1.0, 4.0, -1.0), (1.0,) * 5, (-2.0, 0.5, 1.0), (0.0,) * 3])
 def test_the_sign_flip_test_counts_all_flips(values):
     means = [np.mean(np.multiply(values, signs)) for signs in itertools.product((1, -1), repeat=len(values))]
     smaller, larger = (np.mean([sign * mean >= sign * np.mean(values) - 1e-12 for mean in means]) for sign in (-1, 1))
@@ -151,7 +152,7 @@ def numbers(first, second, name="absent"):
         return {str(100 + n): {"truth": v, "present": v, "seconds": seconds} for n, v in enumerate(values)}
 
     conditions = {
-        key: {"steps": 320, "parameters": 1000, "seeds": seeds(values)}
+        key: {"steps": 320, "parameters": 1000, "kept_bytes": 2000, "commits": ["a"], "seeds": seeds(values)}
         for key, values in (("encoder_aoa", first), ("encoder", second))
     }
     about = {"experiment": name, "designs": [{"design": get_experiment(name).design, "date": "2026-01-01"}]}
@@ -173,6 +174,9 @@ def test_pages_state_what_follows_from_the_numbers(tmp_path, run_script):
     assert read_all(tmp_path)["absent"].verdict == "inconclusive"  # the control fails
     write_json(tmp_path / "absent.json", numbers(low[:5], low[:5]))
     assert read_all(tmp_path)["absent"].verdict is None  # seeds are missing
+    write_json(tmp_path / "absent.json", {**numbers(low, low), "designs": [{"design": "another"}]})
+    with pytest.raises(ConfigError, match="changes"):
+        read_all(tmp_path)
 
 
 def test_a_design_that_changed_after_its_first_run_must_say_so(tmp_path):
