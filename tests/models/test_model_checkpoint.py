@@ -108,6 +108,7 @@ VOCABULARY = {
     "no text": lambda path: path.write_bytes(b"\xff\xfe\x00\x01"),
     "a word too many": lambda path: path.write_text("\n".join((*WORDS, "cat")) + "\n"),
     "a word twice": lambda path: path.write_text("\n".join((*WORDS[:-1], "a")) + "\n"),
+    "another order": lambda path: path.write_text("\n".join((*WORDS[:-2], WORDS[-1], WORDS[-2])) + "\n"),
     "no specials": lambda path: path.write_text("\n".join(("begin", *WORDS[1:])) + "\n"),
 }
 DAMAGES = [

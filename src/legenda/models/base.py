@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import torch
@@ -156,11 +158,21 @@ class Model(nn.Module):
     def describe(self) -> dict[str, Any]:
         """Return the parts of config.json that say what the model is.
 
-        These are model, its name with its configuration; generation_config; and vocabulary, whether it has one.
+        These are model, its name with its configuration; generation_config; and vocabulary, a digest of its
+        `token_files` or null.
         """
         generation = {} if self.generation_config is None else {"generation_config": to_json(self.generation_config)}
         model = {"name": self.name, **to_json(self.config)}
-        return {"model": model, **generation, "vocabulary": self.vocabulary is not None}
+        return {"model": model, **generation, "vocabulary": self.vocabulary_digest()}
+
+    def vocabulary_digest(self) -> str | None:
+        """Return a digest of the content of `token_files`; None for a model without a vocabulary."""
+        if self.vocabulary is None:
+            return None
+        with TemporaryDirectory() as folder:
+            self.save_vocabulary(Path(folder))
+            content = b"".join(Path(folder, file).read_bytes() for file, _ in self.token_files.values())
+        return f"sha256:{hashlib.sha256(content).hexdigest()[:16]}"
 
     def save_vocabulary(self, folder: Path) -> None:
         """Write the vocabulary and the other `token_files` into a folder, atomically, where the model has them.

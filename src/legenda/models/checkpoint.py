@@ -418,6 +418,9 @@ def load_with_config(folder: Path) -> tuple[Model, Any]:
                 f"{folder / VOCABULARY} has {len(model.vocabulary)} tokens where {path} has vocab_size="
                 f"{options['vocab_size']}; restore the vocabulary the model was trained with"
             )
+        if content["vocabulary"] not in (True, model.vocabulary_digest()):  # true in folders without a digest
+            files = " or ".join(str(folder / file) for file, _ in model.token_files.values())
+            raise CheckpointError(f"{files} differs from what the model was trained with; restore it")
     return model.eval(), content
 
 
