@@ -77,6 +77,15 @@ def test_a_truncated_file_is_named(folder, keep):
         read_progress(folder)
 
 
+def test_a_changed_bit_is_found(folder):
+    path = folder / STATE
+    content = bytearray(path.read_bytes())
+    content[-2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(LegendaError, match="differs from its checksum"):
+        load_state(folder, *trained())
+
+
 @pytest.mark.parametrize(
     "progress", [None, "{", '{"epochs": 3}', '{"epoch": 3, "stage_epoch": 4294967295}', '{"step": 3, "stage_step": 4}']
 )

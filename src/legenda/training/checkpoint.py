@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from legenda.config import NonNegativeInt
 from legenda.errors import CheckpointError, DataError
 from legenda.io import atomic_write, read_text, verified, write_text
-from legenda.models.checkpoint import check_finite
+from legenda.models.checkpoint import check_finite, checksum
 from legenda.run_folder import HISTORY, STATE
 from legenda.training.distributed import full_tensors, shard_like
 
@@ -90,9 +90,10 @@ def collect_state(
 def save_state(folder: Path, progress: Progress, tensors: Mapping[str, Tensor]) -> None:
     """Write the tensors of `collect_state` and the progress to one file, atomically."""
     text = json.dumps(asdict(progress))
-    metadata = {"progress": text, "checksum": _checksum(text)}
+    tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    metadata = {"progress": text, "checksum": _checksum(text), "tensors": checksum(tensors)}
     with atomic_write(folder / STATE, sync=True) as partial:
-        safetensors.torch.save_file({k: v.contiguous() for k, v in tensors.items()}, partial, metadata)
+        safetensors.torch.save_file(tensors, partial, metadata)
 
 
 def load_state(
@@ -105,13 +106,15 @@ def load_state(
 ) -> Progress:
     """Restore model, optimizer, the random states of process `rank`, and the dict `average`, in place.
 
-    Raise CheckpointError when the file is truncated, has values that are not finite, or is of another model or fewer
-    processes.
+    Raise CheckpointError when the file is truncated, differs from its checksum, has values that are not finite, or is
+    of another model or fewer processes.
     """
     path = folder / STATE
     progress = read_progress(folder)
     tensors = verified(lambda: safetensors.torch.load_file(path), path, _HINT)
     check_finite(tensors, path, _HINT)
+    if _metadata(path).get("tensors", expected := checksum(tensors)) != expected:
+        raise CheckpointError(f"{path} differs from its checksum; {_HINT}")
     try:
         weights = model.state_dict()
         model.load_state_dict({name: shard_like(tensor, tensors[f"model.{name}"]) for name, tensor in weights.items()})

@@ -28,7 +28,7 @@ from legenda.data.features.base import UNNAMED, extractor_name, is_same_extracto
 from legenda.errors import CheckpointError, ConfigError
 from legenda.io import locked, read_text, write_json
 from legenda.models.base import Model
-from legenda.models.checkpoint import find_model, start_from
+from legenda.models.checkpoint import find_model, load_tensors, start_from
 from legenda.models.registry import configure
 from legenda.run_folder import CONFIG, STATE, WEIGHTS, name_stages, read_config, stages_of
 from legenda.tasks.base import Task, check_objective, describe_split
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 _DELETE = "delete the folder to start again"
 DATA_DIGEST = "data_digest"
 """The section with a digest of the training and of the validation examples."""
-_KEPT = ("environment",)
-"""Sections that stay those of the first call."""
+_KEPT = ("environment", "vocabulary")
+"""Sections that stay those of the first call; words are compared one by one."""
 
 
 def check_folder(folder: Path) -> None:
@@ -89,6 +89,8 @@ def init_run_dir(folder: Path, config: dict[str, Any], model: Model) -> None:
             write_json(path, new)
         if (folder / STATE).exists() and not (folder / WEIGHTS).exists() and read_progress(folder).best is not None:
             raise CheckpointError(f"{folder} has lost its {WEIGHTS}, the best model so far; {_DELETE}")
+        if (folder / STATE).exists() and (folder / WEIGHTS).exists():
+            load_tensors(folder / WEIGHTS, f"restore it, or {_DELETE}")  # raises where the best model is damaged
         for partial in filter(_is_partial, folder.iterdir()):
             partial.unlink()
     else:
