@@ -45,6 +45,16 @@ def test_round_trips_through_every_kind_keep_the_checksum(tmp_path, boxes, dtype
     assert len(checksums) == 1
 
 
+def test_damage_is_not_copied(tmp_path):
+    source = make(tmp_path / "a.safetensors")
+    content = bytearray(source.read_bytes())
+    content[-200] ^= 1
+    source.write_bytes(content)
+    with pytest.raises(DataError, match="differs from its checksum"):
+        convert([source], tmp_path / "b.hdf5")
+    assert not (tmp_path / "b.hdf5").exists()
+
+
 def test_parts_are_joined_in_their_order(tmp_path):
     parts = [make(tmp_path / "a.safetensors", ("9", "3")), make(tmp_path / "b.safetensors", ("7",))]
     convert(parts, tmp_path / "all.safetensors")

@@ -156,10 +156,15 @@ def _find(ids: Path | None, stores: Sequence[FeatureStore]) -> list[Sequence[int
 
 
 def _each(stores: Sequence[FeatureStore], chosen: Sequence[Sequence[int]], out: Path) -> Iterator[Image]:
-    """Yield the images at the chosen positions of every store; raise DataError for an image of two stores."""
+    """Yield the images at the chosen positions of every store.
+
+    Raise DataError for an image of two stores, and for one that differs from its checksum.
+    """
     paths: dict[str, Path] = {}
     for store, positions in zip(stores, chosen, strict=True):
-        for image, features, boxes in store.images(positions):
+        for position, (image, features, boxes) in zip(positions, store.images(positions), strict=True):
+            if isinstance(store, PackedFeatureStore):
+                store.verify(position)
             if paths.setdefault(image, store.path) != store.path:
                 raise DataError(f"{out} is not written: image '{image}' is in {paths[image]} and in {store.path}")
             yield image, features, boxes
