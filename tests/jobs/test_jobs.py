@@ -207,6 +207,8 @@ def test_images_of_one_id_and_other_settings_are_refused(images, tmp_path):
     (tmp_path / "out" / "manifest.json").unlink()
     with pytest.raises(ConfigError, match=r"holds shards without their manifest\.json"):
         start(tmp_path / "out", images, extractor="b")
+    with pytest.raises(ConfigError, match=r"holds \d\.png, which is of no job"):
+        start(images, images)
 
 
 def test_a_listing_is_read_where_it_is_and_must_not_change(images, tmp_path, monkeypatch):

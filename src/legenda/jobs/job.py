@@ -167,6 +167,9 @@ def open_job(
     has_shards = next(folder.glob(f"{kind}-*.jsonl"), None) is not None
     if manifest is None and has_shards:
         raise ConfigError(f"{folder} holds shards without their {MANIFEST}; restore it or name another output")
+    others = (path.name for path in (folder.iterdir() if folder.is_dir() else ()) if not path.name.startswith("."))
+    if manifest is None and (other := next((n for n in others if n not in (MANIFEST, LISTING, INDEX)), None)):
+        raise ConfigError(f"{folder} holds {other}, which is of no job; name another output")
     if manifest is not None:
         if get_field(manifest, "kind", str, where, hint) == kind and not has_shards:
             manifest = None  # it has not written anything that another job could mistake for its own
