@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from legenda.compute import ComputeOptions, Precision
 from legenda.config import to_json
+from legenda.models.checkpoint import find_model
 from legenda.papers import get_recipe
 from legenda.recipes import Recipe, continue_from
 from legenda.tasks.base import TASKS
@@ -56,10 +57,16 @@ def train(
     check_folder(out)
     if precision is not None:
         recipe = recipe.replace(stages=tuple(stage.replace(precision=precision) for stage in recipe.stages))
+    for stage in recipe.stages:
+        ComputeOptions(device=device, precision=stage.precision).resolve_for_models()
+    task = TASKS.get(recipe.task)
+    task.check_model(recipe.model)
+    if recipe.init_from is not None:
+        find_model(recipe.init_from)
     return train_model(
         recipe.model,
         recipe.model_overrides,
-        TASKS.get(recipe.task)(recipe.data.open(progress)),
+        task(recipe.data.open(progress)),
         recipe.stages,
         out,
         sections={"name": recipe.name, "data": to_json(recipe.data, out)},

@@ -88,7 +88,7 @@ class Recipe(Config):
     def _check_recipe(self) -> Self:
         if not self.stages:
             raise ConfigError(f"the recipe {self.name} has no stage; give it [training], or stages=(TrainingConfig(),)")
-        if self.name in ("", "..") or Path(self.name).name != self.name:
+        if self.name in ("", "..") or Path(self.name).name != self.name or not self.name.isprintable():
             raise ConfigError(f"name={self.name!r} must be that of a file, since runs are written to runs/NAME")
         return self
 
@@ -264,7 +264,7 @@ def recipe_from_dict(content: Mapping[str, Any]) -> Recipe:
     data = _table(content.pop("data", None), "data")
     unknown = sorted(content.keys() - {*_PLAIN, *tables})
     if unknown:
-        known = (*_PLAIN, "model", "data", stage_name(len(stages)))
+        known = (*_PLAIN, "model", "data", *tables, stage_name(len(stages)))
         raise ConfigError(f"a recipe has no part {unknown[0]!r}; {did_you_mean(unknown[0], known)}")
     plain = {name: content[name] for name in _PLAIN if name in content}
     recipe = Recipe(name="mine", model=model["name"], data=data, stages=stages)

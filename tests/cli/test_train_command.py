@@ -112,7 +112,11 @@ def test_one_of_two_stages_starts_from_another_run(seeds, option, objective):
         ("fine_tuning.epochs=3", "a recipe has no part 'fine_tuning'"),
         ("training.learning_rate=1", "training has no option 'learning_rate'; did you mean schedule.learning_rate?"),
         (f"{FEW} training.monitor=trut", "training.monitor='trut' is not a validation score; did you mean truth?"),
-        (f"{FEW} task=vqa", "the data (scenes) are not for the task vqa"),
+        (f"{FEW} task=vqa", "transformer is a model for captioning, not for vqa"),
+        (f"{FEW} {DRAWN} training.self_critical.rewards={{CIDEr=1.0}}", "no reward 'CIDEr'; did you mean CIDEr-D?"),
+        ("training.precision=fp16 --device cpu", "models cannot compute in fp16 on the CPU"),
+        ("--seeds 2 training.seed=3", "--seeds numbers the seeds from 0; leave out training.seed"),
+        ('name="a\\u0000b"', "must be that of a file"),
         ("data.families=[]", "families must name at least one of near, size"),
     ],
 )

@@ -58,7 +58,7 @@ class SelfCriticalConfig(Config):
     loss_reduction: Literal["token", "sequence", "max_length"] = "token"
     """What the sum over tokens, end tokens included, is divided by: the number of tokens (AoANet, X-LAN), the number of
     captions (the gradient of the expected reward), or captions times `max_length` (MD-SAN)."""
-    max_length: PositiveInt = 20
+    max_length: Count = 20
     """Tokens of the longest sampled caption, the end token included."""
     xe_weight: Probability = 0.0
     """Weight of the cross-entropy of the image's reference captions; the policy gradient has 1 - `xe_weight`."""
@@ -199,11 +199,15 @@ class Task(ABC):
 
     def build_model(self, model: str, options: Mapping[str, Any]) -> Any:
         """Return a new model of that name; raise ConfigError where it is for another task."""
-        task = describe_model(model).task
-        if task != self.name:
-            known = ", ".join(list_models(task=self.name))
-            raise ConfigError(f"{model} is a model for {task}, not for {self.name}; choose from {known}")
+        self.check_model(model)
         return build_model(model, options)
+
+    @classmethod
+    def check_model(cls, model: str) -> None:
+        """Raise ConfigError where the model of that name is for another task, unless this one has no models."""
+        task, known = describe_model(model).task, list_models(task=cls.name)
+        if known and task != cls.name:
+            raise ConfigError(f"{model} is a model for {task}, not for {cls.name}; choose from {', '.join(known)}")
 
     def objective(self, model: Any, config: ObjectiveConfig) -> Objective:
         """Return the objective of a stage."""
@@ -271,7 +275,7 @@ def batch_to_regions(batch: Batch) -> Regions:
 
 
 def check_objective(task: Task, config: ObjectiveConfig, stage: str) -> None:
-    """Raise ConfigError, naming the stage, where a task does not support an objective."""
+    """Raise ConfigError where a task does not support the objective of a stage, or its data a reward."""
     if config.objective not in task.objectives:
         known = " or ".join(task.objectives)
         raise ConfigError(f"{stage}.objective={config.objective!r} is for captioning; {task.name} takes {known}")
@@ -279,6 +283,10 @@ def check_objective(task: Task, config: ObjectiveConfig, stage: str) -> None:
         raise ConfigError(f"{stage}.eval_collapse_repeats is for captioning; leave it out for {task.name}")
     if config.scheduled_sampling.increment and "self_critical" not in task.objectives:
         raise ConfigError(f"{stage}.scheduled_sampling is for captioning; leave it out for {task.name}")
+    if config.objective == "self_critical":
+        from legenda.tasks.self_critical import check_rewards  # late: it imports this module
+
+        check_rewards(config.self_critical, task.train)
 
 
 def check_boxes(model: Model, has_boxes: bool, source: str) -> None:

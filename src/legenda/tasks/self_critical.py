@@ -58,10 +58,7 @@ class ClipReward:
     """
 
     def __init__(self, split: CaptionDataset, vocabulary: Vocabulary, model: str) -> None:
-        if split.open_images is None:
-            raise ConfigError(
-                f"the reward CLIPScore sees images, and {split.source} holds features; use data.kind=images or hf"
-            )
+        assert split.open_images is not None  # by `check_rewards`
         self._open, self._vocabulary = split.open_images, vocabulary
         self._model = load_clip(model, "cuda" if torch.cuda.is_available() else "cpu")
         self._images: dict[int, Tensor] = {}
@@ -77,6 +74,16 @@ class ClipReward:
         return clip_score(seen.repeat_interleave(K, dim=0), said).reshape(B, K).double().cpu().numpy()
 
 
+def check_rewards(config: SelfCriticalConfig, split: CaptionDataset) -> None:
+    """Raise ConfigError for an unknown reward, and for CLIPScore of data without images."""
+    for name in config.rewards:
+        REWARDS.get(name)
+    if _CLIP in config.rewards and split.open_images is None:
+        raise ConfigError(
+            f"the reward {_CLIP} sees images, and {split.source} holds features; use data.kind=images or hf"
+        )
+
+
 class Rewards:
     """A weighted sum of rewards, computed in one thread, one batch after the other.
 
@@ -90,7 +97,8 @@ class Rewards:
 
     @staticmethod
     def from_config(config: SelfCriticalConfig, split: CaptionDataset, vocabulary: Vocabulary) -> Rewards:
-        """Return the configured rewards against the references of a split; raise ConfigError for an unknown one."""
+        """Return the configured rewards against the references of a split; raise ConfigError as `check_rewards`."""
+        check_rewards(config, split)
         parts = {name: REWARDS.get(name) for name in config.rewards}
         rewards: dict[str, Any] = {
             name: part(split, vocabulary) if isinstance(part, type) else part
