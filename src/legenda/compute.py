@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 Precision = Literal["float32", "bf16", "fp16"]
-_OF_SAMPLING, _OF_BEAMS = ("top_k", "top_p", "trigram_penalty"), ("num_beam_groups", "length_penalty", "must")
+_OF_SAMPLING, _OF_BEAMS = ("top_k", "top_p", "trigram_penalty", "seed"), ("num_beam_groups", "length_penalty", "must")
 _DTYPES = {"float32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
@@ -125,7 +125,7 @@ class SearchOptions(Config):
 
     beam_size: Count = 3
     """Number of beams."""
-    max_length: PositiveInt | None = None
+    max_length: Count | None = None
     """Most tokens of a caption, its end included."""
     length_penalty: NonNegativeFloat | None = None
     """Exponent p of the number of tokens n by which scores of beams are divided: n**p, or as the model normalizes."""

@@ -83,6 +83,8 @@ def locked(path: str | Path) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
     except Timeout:
+        if not Path(lock.lock_file).exists():
+            raise DataError(f"{path} cannot be written; name an output in another folder") from None
         raise DataError(f"{path} is being written by another process; wait for it, or name another output") from None
     except OSError as error:
         raise DataError(f"{path} cannot be written ({error.strerror}); name an output in another folder") from error

@@ -59,6 +59,8 @@ class EvaluateOptions(RunOptions, SearchOptions):
 
 def run(options: EvaluateOptions) -> None:
     """Write the files and print the scores, or the paths of the files for the server."""
+    if options.images is not None and (options.annotations is None or options.features is not None):
+        raise ConfigError("--images are those of --annotations, in place of --features; name these two together")
     from legenda.run_folder import find_seeds
 
     seeds = find_seeds(options.run)

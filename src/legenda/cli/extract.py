@@ -99,6 +99,8 @@ def run(options: ExtractOptions) -> None:
         with progress_bar(title) as update:
             stats = extract_shards(options.images, identity, options.out, partial(process, progress=update), **listing)
         return describe_shards(stats, options.out, f"{medium}s", "extracted")
+    if options.out.suffix != ".safetensors":
+        raise ConfigError(f"{options.out} ends in {options.out.suffix}; name a .safetensors file, or a folder")
     names = find_names(options.images, **listing)
     with progress_bar(title) as update:
         process = partial(process, progress=update)

@@ -12,8 +12,8 @@ import tyro
 
 from legenda.compute import ComputeOptions
 from legenda.config import Config, PositiveInt, map_paths
-from legenda.errors import OF_TRANSFORMERS, ConfigError, LegendaError
-from legenda.io import check_output
+from legenda.errors import OF_TRANSFORMERS, ConfigError, DataError, LegendaError
+from legenda.io import check_output, follow_links
 from legenda.run_folder import CONFIG, EVALUATIONS, RUN_FILES, data_settings, read_config
 from legenda.terminal import unguarded
 
@@ -58,7 +58,8 @@ def check_out(options: Any, command: str) -> None:
     """Raise DataError where --out is a file that the command reads.
 
     These are the files that other options name, those of a folder or a run that one names, and the data of the run.
-    Folders of images may hold other files too, and the evaluations of a run do not count for `evaluate`.
+    Folders of images may hold other files too, and the evaluations of a run do not count for `evaluate`. Raise it, too,
+    where it is a file of a run.
     """
     out = getattr(options, "out", None)
     if isinstance(out, Path) and out.is_file() and out.suffix != ".html":  # which no command reads
@@ -66,6 +67,10 @@ def check_out(options: Any, command: str) -> None:
         paths = [(name, path) for name, value in values for path in (value if isinstance(value, tuple) else (value,))]
         read = ((name, Path(path)) for name, path in paths if isinstance(path, str | Path))
         check_output(out, (file for name, path in read for file in _files(name, path, command)))
+        file = follow_links(out)
+        of_run = (file.parent / CONFIG).is_file()
+        if of_run and any(file.match(pattern.replace("{}", "*")) for pattern in RUN_FILES):
+            raise DataError(f"{out} belongs to the run {file.parent}; name another file to write")
 
 
 def _files(name: str, path: Path, command: str) -> Iterator[Path]:
