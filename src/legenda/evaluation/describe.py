@@ -17,7 +17,7 @@ from legenda.extractors.base import needs_no_file
 from legenda.io import read_json
 from legenda.metrics import WITHOUT_JAVA, evaluate, intervals
 from legenda.metrics.resampling import Interval
-from legenda.models.checkpoint import find_model, naming_file
+from legenda.models.checkpoint import changed_words, find_model, naming_file
 from legenda.models.registry import build_model, describe_model
 from legenda.run_folder import CONFIG, EVALUATIONS, HISTORY, STATE, evaluation_path, read_config, split_model, stages_of
 from legenda.training.checkpoint import read_history, read_progress
@@ -85,6 +85,8 @@ def _verify(folder: Path) -> Iterator[str]:
     except LegendaError as error:
         yield str(error)
         return
+    if (problem := changed_words(run.model, run.config, folder)) is not None:
+        yield problem
     for check in (_check_history, _check_data, _check_scores):
         try:
             yield from check(run)

@@ -6,6 +6,7 @@ folder is named by its path, packaged with the library, or on Hugging Face's hub
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
 import zlib
@@ -42,6 +43,7 @@ from legenda.run_folder import (
     split_model,
 )
 
+_LOG = logging.getLogger(__name__)
 _AGAIN = "copy the file again or train the model again"
 _SCALE = "_scale"
 _CHECKSUM = "checksum"
@@ -418,10 +420,17 @@ def load_with_config(folder: Path) -> tuple[Model, Any]:
                 f"{folder / VOCABULARY} has {len(model.vocabulary)} tokens where {path} has vocab_size="
                 f"{options['vocab_size']}; restore the vocabulary the model was trained with"
             )
-        if content["vocabulary"] not in (True, model.vocabulary_digest()):  # true in folders without a digest
-            files = " or ".join(str(folder / file) for file, _ in model.token_files.values())
-            raise CheckpointError(f"{files} differs from what the model was trained with; restore it")
+        if (problem := changed_words(model, content, folder)) is not None:
+            _LOG.warning(problem)
     return model.eval(), content
+
+
+def changed_words(model: Model, config: Mapping[str, Any], folder: Path) -> str | None:
+    """Return what is wrong where the words in a folder, or their order, are not those that the model was saved with."""
+    if config.get("vocabulary") in (None, False, True, model.vocabulary_digest()):  # true where there is no digest
+        return None
+    files = " or ".join(str(folder / file) for file, _ in model.token_files.values())
+    return f"{files} is not what the model was saved with, so it may say other words than it means; restore it"
 
 
 def _holds_all(model: Model) -> bool:
