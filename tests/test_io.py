@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from legenda.errors import DataError
-from legenda.io import atomic_write, locked, read_json, read_text, write_json, write_text
+from legenda.io import atomic_write, check_writable, locked, read_json, read_text, write_json, write_text
 
 
 def names(folder):
@@ -121,6 +121,15 @@ def test_the_file_of_a_symbolic_link_is_written_and_the_link_stays(tmp_path, exi
     assert link.is_symlink()
     assert target.read_text() == "1\n"
     assert list(target.parent.iterdir()) == [target]
+
+
+@pytest.mark.parametrize(("name", "as_file"), [("file/out.json", False), ("file/a/b", False), ("folder", True)])
+def test_where_nothing_can_be_written_is_said_before_the_work(tmp_path, name, as_file):
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    check_writable(tmp_path / "new" / "out.json")
+    with pytest.raises(DataError, match="folder"):
+        check_writable(tmp_path / name, as_file=as_file)
 
 
 HOLD = """

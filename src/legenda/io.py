@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BytesIO, StringIO
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import UnionType
 from typing import Any, BinaryIO
 
@@ -104,6 +105,21 @@ def check_output(out: Path | None, inputs: Iterable[str | Path]) -> None:
         for path in map(Path, inputs):
             if path.exists() and os.path.samestat(path.stat(), output):
                 raise DataError(f"{out} is one of the files that are read; name another file to write")
+
+
+def check_writable(out: Path, *, as_file: bool = False) -> None:
+    """Raise DataError where the system lets nothing be written in the folder `out`, or in that of the file.
+
+    as_file: also where it is a folder.
+    """
+    if as_file and out.is_dir():
+        raise DataError(f"{out} is a folder; name a file to write")
+    folder = out.absolute() if out.is_dir() else out.absolute().parent
+    try:
+        with TemporaryFile(dir=next(path for path in (folder, *folder.parents) if path.exists())):
+            pass
+    except OSError as error:
+        raise DataError(f"{out} cannot be written ({error.strerror}); name an output in another folder") from error
 
 
 def _sync(path: Path) -> None:

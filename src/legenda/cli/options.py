@@ -13,7 +13,7 @@ import tyro
 from legenda.compute import ComputeOptions
 from legenda.config import Config, PositiveInt, map_paths
 from legenda.errors import OF_TRANSFORMERS, ConfigError, DataError, LegendaError
-from legenda.io import check_output, follow_links
+from legenda.io import check_output, check_writable, follow_links
 from legenda.run_folder import CONFIG, EVALUATIONS, RUN_FILES, data_settings, read_config
 from legenda.terminal import unguarded
 
@@ -59,9 +59,11 @@ def check_out(options: Any, command: str) -> None:
 
     These are the files that other options name, those of a folder or a run that one names, and the data of the run.
     Folders of images may hold other files too, and the evaluations of a run do not count for `evaluate`. Raise it, too,
-    where it is a file of a run.
+    where it is a file of a run, and where nothing can be written there.
     """
     out = getattr(options, "out", None)
+    if isinstance(out, Path):
+        check_writable(out, as_file=command in ("compare", "report", "score"))
     if isinstance(out, Path) and out.is_file() and out.suffix != ".html":  # which no command reads
         values = [(name, value) for name, value in vars(options).items() if name != "out"]
         paths = [(name, path) for name, value in values for path in (value if isinstance(value, tuple) else (value,))]
