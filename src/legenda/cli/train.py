@@ -78,8 +78,9 @@ def run(arguments: Sequence[str]) -> None:
     out = options.out or Path("runs") / name
     if options.seeds == 1:
         return _train(options, recipe, changes, out)
-    if given := [part for part, values in changes.items() if part != "data" and "seed" in (values or ())]:
-        raise ConfigError(f"--seeds numbers the seeds from 0; leave out {given[0]}.seed, or --seeds")
+    for part in changes.keys() - {"data"}:
+        if isinstance(changes[part], dict) and "seed" in changes[part]:
+            raise ConfigError(f"--seeds numbers the seeds from 0; leave out {part}.seed, or --seeds")
     if (out / CONFIG).exists():
         raise ConfigError(f"{out} holds a run; name another folder for those of the seeds with --out")
     folders = [out / f"seed{seed}" for seed in range(options.seeds)]
