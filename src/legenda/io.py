@@ -84,8 +84,7 @@ def locked(path: str | Path) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
     except Timeout:
-        if not Path(lock.lock_file).exists():
-            raise DataError(f"{path} cannot be written; name an output in another folder") from None
+        check_writable(Path(lock.lock_file))  # without which there is a timeout, too
         raise DataError(f"{path} is being written by another process; wait for it, or name another output") from None
     except OSError as error:
         raise DataError(f"{path} cannot be written ({error.strerror}); name an output in another folder") from error
