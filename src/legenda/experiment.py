@@ -51,18 +51,15 @@ def train(
     recipe = recipe.override({**(changes or {}), **fields}).select_stages(stages)
     recipe = recipe if seed is None else recipe.with_seed(seed)
     out = Path("runs") / recipe.name if out is None else Path(out)
-    compute = ComputeOptions(device=device, precision=precision or "float32")
-    compute.resolve_for_models()
-    compute.check_count(devices)
-    check_folder(out)
     if precision is not None:
         recipe = recipe.replace(stages=tuple(stage.replace(precision=precision) for stage in recipe.stages))
     for stage in recipe.stages:
         ComputeOptions(device=device, precision=stage.precision).resolve_for_models()
+    ComputeOptions(device=device).check_count(devices)
+    check_folder(out)
     task = TASKS.get(recipe.task)
     task.check_model(recipe.model)
-    if recipe.init_from is not None:
-        find_model(recipe.init_from)
+    source = None if recipe.init_from is None else find_model(recipe.init_from)
     return train_model(
         recipe.model,
         recipe.model_overrides,
@@ -70,7 +67,7 @@ def train(
         recipe.stages,
         out,
         sections={"name": recipe.name, "data": to_json(recipe.data, out)},
-        init_from=recipe.init_from,
+        init_from=source,
         device=device,
         devices=devices,
         nodes=nodes,
