@@ -427,7 +427,8 @@ def load_with_config(folder: Path) -> tuple[Model, Any]:
 
 def changed_words(model: Model, config: Mapping[str, Any], folder: Path) -> str | None:
     """Return what is wrong where the words in a folder, or their order, are not those that the model was saved with."""
-    if config.get("vocabulary") in (None, False, True, model.vocabulary_digest()):  # true where there is no digest
+    expected = config.get("vocabulary")
+    if not isinstance(expected, str) or expected == model.vocabulary_digest():  # true where there is no digest
         return None
     files = " or ".join(str(folder / file) for file, _ in model.token_files.values())
     return f"{files} is not what the model was saved with, so it may say other words than it means; restore it"
