@@ -73,6 +73,8 @@ class ExtractOptions(ComputeOptions, JobOptions):
 
 def run(options: ExtractOptions) -> None:
     """Write the features and print how many images there are; raise DataError at the end where images were skipped."""
+    if not is_folder(options.out) and options.out.suffix != ".safetensors":
+        raise ConfigError(f"{options.out} ends in {options.out.suffix}; name a .safetensors file, or a folder")
     sampling: FrameSampling | None = None
     medium: Medium = "image"
     if options.num_frames is not None or options.frame_rate is not None:
@@ -99,8 +101,6 @@ def run(options: ExtractOptions) -> None:
         with progress_bar(title) as update:
             stats = extract_shards(options.images, identity, options.out, partial(process, progress=update), **listing)
         return describe_shards(stats, options.out, f"{medium}s", "extracted")
-    if options.out.suffix != ".safetensors":
-        raise ConfigError(f"{options.out} ends in {options.out.suffix}; name a .safetensors file, or a folder")
     names = find_names(options.images, **listing)
     with progress_bar(title) as update:
         process = partial(process, progress=update)
