@@ -209,6 +209,16 @@ class Task(ABC):
         if known and task != cls.name:
             raise ConfigError(f"{model} is a model for {task}, not for {cls.name}; choose from {', '.join(known)}")
 
+    def check_objective(self, config: ObjectiveConfig, stage: str) -> None:
+        """Raise ConfigError, naming the stage, where the task does not support an objective."""
+        if config.objective not in self.objectives:
+            known = " or ".join(self.objectives)
+            raise ConfigError(f"{stage}.objective={config.objective!r} is for captioning; {self.name} takes {known}")
+        if getattr(config, "eval_collapse_repeats", False) and "self_critical" not in self.objectives:
+            raise ConfigError(f"{stage}.eval_collapse_repeats is for captioning; leave it out for {self.name}")
+        if config.scheduled_sampling.increment and "self_critical" not in self.objectives:
+            raise ConfigError(f"{stage}.scheduled_sampling is for captioning; leave it out for {self.name}")
+
     def objective(self, model: Any, config: ObjectiveConfig) -> Objective:
         """Return the objective of a stage."""
         return self.objective_class(model, config, self.train)
@@ -272,21 +282,6 @@ def regions_to_batch(regions: Regions) -> Batch:
 def batch_to_regions(batch: Batch) -> Regions:
     """Return the regions of a batch."""
     return Regions(batch["features"], batch.get("boxes"), batch["mask"], batch.get("global_feature"))
-
-
-def check_objective(task: Task, config: ObjectiveConfig, stage: str) -> None:
-    """Raise ConfigError where a task does not support the objective of a stage, or its data a reward."""
-    if config.objective not in task.objectives:
-        known = " or ".join(task.objectives)
-        raise ConfigError(f"{stage}.objective={config.objective!r} is for captioning; {task.name} takes {known}")
-    if getattr(config, "eval_collapse_repeats", False) and "self_critical" not in task.objectives:
-        raise ConfigError(f"{stage}.eval_collapse_repeats is for captioning; leave it out for {task.name}")
-    if config.scheduled_sampling.increment and "self_critical" not in task.objectives:
-        raise ConfigError(f"{stage}.scheduled_sampling is for captioning; leave it out for {task.name}")
-    if config.objective == "self_critical":
-        from legenda.tasks.self_critical import check_rewards  # late: it imports this module
-
-        check_rewards(config.self_critical, task.train)
 
 
 def check_boxes(model: Model, has_boxes: bool, source: str) -> None:

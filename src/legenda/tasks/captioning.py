@@ -23,7 +23,7 @@ from legenda.regions import Regions
 from legenda.run_folder import VOCABULARY
 from legenda.tasks.base import Objective, ObjectiveConfig, Task, check_boxes, set_vocabulary
 from legenda.tasks.objectives import CrossEntropy
-from legenda.tasks.self_critical import Rewards, SelfCriticalObjective
+from legenda.tasks.self_critical import Rewards, SelfCriticalObjective, check_rewards
 from legenda.text import Vocabulary
 
 
@@ -106,6 +106,12 @@ class Captioning(Task):
         if data.max_length is not None:
             captioner.generation_config = captioner.generation_config.replace(max_length=data.max_length)
         return captioner
+
+    def check_objective(self, config: ObjectiveConfig, stage: str) -> None:
+        """Raise ConfigError, also for a reward that is unknown or that the data do not support."""
+        super().check_objective(config, stage)
+        if config.objective == "self_critical":
+            check_rewards(config.self_critical, self.data.train)
 
     def objective(self, model: Captioner, config: ObjectiveConfig) -> Objective:
         """Return the configured objective."""

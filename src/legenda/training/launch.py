@@ -31,7 +31,7 @@ from legenda.models.base import Model
 from legenda.models.checkpoint import find_model, load_tensors, start_from
 from legenda.models.registry import configure
 from legenda.run_folder import CONFIG, STATE, WEIGHTS, name_stages, read_config, stages_of
-from legenda.tasks.base import Task, check_objective, describe_split
+from legenda.tasks.base import Task, describe_split
 from legenda.training.checkpoint import read_progress
 from legenda.training.config import TrainingConfig
 from legenda.training.distributed import autocast_plugin, describe_idle_devices, shard
@@ -235,7 +235,7 @@ def train(
     first = stages[0]
     init_from = None if init_from is None else find_model(init_from)
     for name, stage in name_stages(stages).items():
-        check_objective(task, stage, name)
+        task.check_objective(stage, name)
         check_monitor(stage.monitor, task, name)
     fabric = _launch(first, device, devices, nodes, strategy)
     if fabric.is_global_zero:
