@@ -4,7 +4,8 @@
     python research/benchmarks/gpu.py --device cpu --tiny --models xlan --compile off
 
 For each model the logits of 2 images, in float64 and float32, and in float64 the captions of beam search must equal
-those of the CPU; then the tasks of models.py run. `xe compiled` is a cross-entropy step after
+those of the CPU. X-Transformer's logits in float64 do so to 1e-7: its table of positions is in float32, as in the
+release, and a GPU rounds sines otherwise. Then the tasks of models.py run. `xe compiled` is a cross-entropy step after
 `model.compile(mode="reduce-overhead")`, `greedy compiled` and so on a search after `model.decoder.compile_step()`.
 `fp16` trains for two epochs in mixed precision (in bf16 on CPUs). What fails is a row with the error, and the exit code
 is 1.
@@ -37,6 +38,8 @@ from models import LENGTH, MODELS, ROWS, make_captioner, make_regions, make_task
 
 TASKS = ("xe", "self_critical", "greedy", "beam3", "latency", "fp16")
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
+_FLOAT32_TABLE = {"xtransformer": 1e-7}
+"""Tolerance in float64 of a model with sines in float32; one unit in the last place of them moves logits by 7e-9."""
 _TINY = {"vocab_size": 50, "dim": 64}
 
 
@@ -73,7 +76,11 @@ def _rows(options: Options, name: str) -> list[dict[str, Any]]:
     torch.manual_seed(0)
     captioner = make_captioner(name, **(_TINY if options.tiny else {}))
     checked, given = make_regions(name, 2), make_regions(name, options.images).to(options.device)
-    jobs = {f"parity {dtype}": partial(_compare, captioner, checked, options.device, dtype) for dtype in _TOLERANCE}
+    tolerances = {**_TOLERANCE, torch.float64: _FLOAT32_TABLE.get(name, _TOLERANCE[torch.float64])}
+    jobs = {
+        f"parity {dtype}": partial(_compare, captioner, checked, options.device, dtype, tolerance)
+        for dtype, tolerance in tolerances.items()
+    }
     on_device = copy.deepcopy(captioner).to(options.device)
     compiled = None
     if options.compile != "off":
@@ -98,7 +105,9 @@ def _rows(options: Options, name: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _compare(captioner: Captioner, regions: Regions, device: str, dtype: torch.dtype) -> dict[str, Any]:
+def _compare(
+    captioner: Captioner, regions: Regions, device: str, dtype: torch.dtype, tolerance: float
+) -> dict[str, Any]:
     """Return the greatest difference of logits from the CPU's; raise where it or a caption is too far."""
     results = []
     tokens = torch.randint(1, captioner.config.vocab_size, (2, ROWS, LENGTH))
@@ -111,7 +120,7 @@ def _compare(captioner: Captioner, regions: Regions, device: str, dtype: torch.d
     (logits, captions), (other_logits, other_captions) = results
     difference = (logits - other_logits).abs().max().item()
     same = torch.equal(captions, other_captions)
-    if not (difference < _TOLERANCE[dtype] and (same or dtype == torch.float32)):
+    if not (difference < tolerance and (same or dtype == torch.float32)):
         raise AssertionError(f"logits differ by {difference:.3g}, captions are {'equal' if same else 'different'}")
     return {"difference": difference, "captions_equal": same}
 
