@@ -34,7 +34,7 @@ import torch
 from pydantic import Field, model_validator
 
 from legenda.cli.table import RowRun
-from legenda.config import Config, NonNegativeInt, PositiveFloat, PositiveInt, merge
+from legenda.config import Config, NonNegativeInt, PositiveFloat, PositiveInt, merge, to_json
 from legenda.data.captions import ScenesData, TokenizedCaptions
 from legenda.data.registry import SplitSizes
 from legenda.data.scenes import FEATURE_DIM, SceneCounts
@@ -383,10 +383,18 @@ def digest_of(recipe: Recipe) -> str:
 
     So an option that the package gains leaves finished runs valid.
     """
-    stages = [stage.model_dump(mode="json", exclude_defaults=True) for stage in recipe.stages]
-    data = {"kind": recipe.data.kind, **recipe.data.model_dump(mode="json", exclude_defaults=True)}
-    model = {"name": recipe.model, **recipe.to_dict()["model"]}
-    return _digest({"name": recipe.name, "model": model, "data": data, "stages": stages})
+    data, stages = _changed_fields(recipe.data), [_changed_fields(stage) for stage in recipe.stages]
+    return _digest({"name": recipe.name, "model": recipe.to_dict()["model"], "data": data, "stages": stages})
+
+
+def _changed_fields(config: Config) -> dict[str, Any]:
+    """Return the kind of a configuration and its fields that differ from their defaults, nested ones too."""
+    fields = {}
+    for name, field in type(config).model_fields.items():
+        value = getattr(config, name)
+        if name == "kind" or value != field.get_default(call_default_factory=True):
+            fields[name] = _changed_fields(value) if isinstance(value, Config) else to_json(value)
+    return fields
 
 
 def with_seed(recipe: Recipe, seed: int, out: Path) -> Recipe:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib import metadata
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -12,7 +13,7 @@ from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
-from pydantic import BeforeValidator, GetCoreSchemaHandler
+from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from legenda.config import merge
@@ -81,21 +82,11 @@ class Registry(Generic[T]):
         load_entry_points()
         return tuple(self._added)
 
-    def of_kind(self) -> BeforeValidator:
+    def of_kind(self) -> OfKind:
         """Return the annotation of a field whose class its `kind` names: an instance, its kind, or a mapping with
         `kind`.
         """
-
-        def convert(value: Any) -> Any:
-            value = {"kind": value} if isinstance(value, str) else value
-            if not isinstance(value, Mapping):
-                return value
-            try:
-                return self.configure(value, str(value.get("kind")))
-            except ConfigError as error:
-                raise ValueError(error) from error  # to which pydantic adds the place
-
-        return BeforeValidator(convert)
+        return OfKind(self)
 
     def configure(self, settings: Mapping[str, Any], name: str) -> Any:
         """Return a configuration of the class that `kind` in the settings names; `name` is what messages call it."""
@@ -122,6 +113,29 @@ class Registry(Generic[T]):
     def __iter__(self) -> Iterator[str]:
         load_entry_points()
         return iter((*self._own, *self._added))
+
+
+@dataclass(frozen=True)
+class OfKind:
+    """The annotation that `Registry.of_kind` returns. Such a field is dumped with all fields of its own class, and not
+    with those alone of the base class that annotates it.
+    """
+
+    registry: Registry[Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of the annotated class, preceded by the conversion of names and mappings."""
+        as_it_is = core_schema.simple_ser_schema("any")
+        return core_schema.no_info_before_validator_function(self._convert, handler(source), serialization=as_it_is)
+
+    def _convert(self, value: Any) -> Any:
+        value = {"kind": value} if isinstance(value, str) else value
+        if not isinstance(value, Mapping):
+            return value
+        try:
+            return self.registry.configure(value, str(value.get("kind")))
+        except ConfigError as error:
+            raise ValueError(error) from error  # to which pydantic adds the place
 
 
 def load_plugin(path: str | Path) -> ModuleType:

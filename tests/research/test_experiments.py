@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 from analysis import decide, holm, paired_effect, sign_flip_p
 from coco_boxes import relation_f1
-from experiment import FOLDER, NO_PILOT, check_rule, get_experiment, list_experiments, problems_of, required_seeds
+from experiment import (
+    FOLDER,
+    NO_PILOT,
+    check_rule,
+    condition_recipe,
+    digest_of,
+    get_experiment,
+    list_experiments,
+    problems_of,
+    required_seeds,
+)
 from page import RESULTS, read_all
 from run import record_design
 
@@ -203,6 +213,29 @@ def test_wording_is_no_part_of_the_design(tmp_path):
     after = write_design(tmp_path / "notes.toml", {**content, "notes": ["Seen after the runs."]}).design
     assert before == after == get_experiment("absent").design
     assert write_design(tmp_path / "seeds.toml", {**content, "seeds": 30}).design != before
+
+
+def test_trainings_that_differ_have_digests_of_their_own():
+    """Rates of a schedule, its kind, its other fields and nested options: no two share a run folder."""
+    recipe = condition_recipe(get_experiment("absent").conditions["encoder"])
+    schedules = (
+        {"kind": "constant", "learning_rate": 3e-4},
+        {"kind": "constant", "learning_rate": 3e-5},
+        {"kind": "step_decay", "learning_rate": 3e-5},
+        {"kind": "step_decay", "learning_rate": 3e-5, "warmup_steps": 10},
+        {"kind": "step_decay", "learning_rate": 3e-5, "decay": 0.7},
+    )
+    recipes = [recipe.override({"training": {"schedule": schedule}}) for schedule in schedules]
+    recipes += [recipe.override({"training": {"self_critical": {"num_samples": 7}}}), recipe.with_seed(3)]
+    assert len({digest_of(changed) for changed in recipes}) == len(recipes)
+    assert digest_of(recipes[0]) == digest_of(recipe.override({"training": {"schedule": dict(schedules[0])}}))
+
+
+def test_conditions_that_differ_have_folders_of_their_own():
+    for name in list_experiments():
+        recipes = [condition_recipe(condition) for condition in get_experiment(name).conditions.values()]
+        distinct = {str({**recipe.to_dict(), "summary": ""}) for recipe in recipes}
+        assert len({digest_of(recipe) for recipe in recipes}) == len(distinct), name
 
 
 TINY = {

@@ -4,15 +4,23 @@ import math
 
 import pytest
 
+from legenda.config import merge
 from legenda.errors import LegendaError
 from legenda.tasks.base import ScheduledSamplingConfig
-from legenda.training import Constant
+from legenda.training import Constant, TrainingConfig
 from legenda.training.schedules import Cosine, EpochwiseLR, InverseSqrt, Linear, Noam, Plateau, StepDecay
 
 
 def test_warm_up_rises_in_a_line_to_the_rate_and_stays():
     schedule = StepDecay(learning_rate=1.0, warmup_steps=4, decay_after=())
     assert [schedule.at(step, 1) for step in range(6)] == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0, 1.0])
+
+
+@pytest.mark.parametrize("mode", ["python", "json"])
+def test_a_stage_is_dumped_with_all_fields_of_its_schedule(mode):
+    dumped = TrainingConfig(schedule=Constant(learning_rate=2e-4)).model_dump(mode=mode)
+    assert dumped["schedule"] == {"kind": "constant", "learning_rate": 2e-4, "warmup_steps": 0}
+    assert merge(TrainingConfig, dumped, "training").schedule == Constant(learning_rate=2e-4)
 
 
 def test_the_rate_falls_after_each_named_epoch():
