@@ -1,9 +1,13 @@
 """Recipes: what is printed is read back, and changes by key=value."""
 
+from itertools import permutations
+
 import pytest
 
 from legenda.cli.main import main
 from legenda.errors import LegendaError
+from legenda.models import describe_model
+from legenda.models.registry import configure_sizeless
 from legenda.papers import all_recipes, get_recipe
 from legenda.recipes import changes_first, parse_changes, read_recipe, recipe_to_toml
 from legenda.training.schedules import Noam
@@ -62,6 +66,84 @@ def test_the_decoder_of_another_model():
     assert recipe.model_overrides["decoder"] == {"name": "transformer", "num_layers": 3}
     recipe = recipe.override(parse_changes(["model.decoder.ff_dim=24"]))
     assert recipe.model_overrides["decoder"] == {"name": "transformer", "num_layers": 3, "ff_dim": 24}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ("model=ngsan", "model.num_layers=1", "model.ff_dim=24"),
+        ("model.decoder=updown", "model.decoder.dropout=0.25", "model.num_layers=1"),
+        ("training.schedule=noam", "training.schedule.warmup_steps=9", "training.epochs=2"),
+        ('training.schedule={kind="cosine", total_steps=99}', "training.schedule.warmup_steps=9"),
+        ("data=karpathy", "data.annotations=a.json", "data.features=a.npz"),
+        ("data.kind=karpathy", "data.annotations=a.json", "data.features=a.npz"),
+    ],
+)
+def test_changes_mean_the_same_in_any_order(changes):
+    recipes = [get_recipe("scenes.gsan").override(parse_changes(order)) for order in permutations(changes)]
+    assert all(recipe == recipes[0] for recipe in recipes)
+    assert recipes[0] != get_recipe("scenes.gsan")
+
+
+def test_another_model_keeps_the_sizes_that_it_has_too(caplog):
+    recipe = get_recipe("scenes.transformer")
+    for change in ("model.name=ngsan", "model=ngsan"):
+        changed = recipe.override(parse_changes([change, "model.num_layers=1"]))
+        config = configure_sizeless(changed.model, changed.model_overrides)
+        assert (changed.model, config.norm, config.geometry) == ("ngsan", "in", "query")
+        assert (config.dim, config.num_layers) == (recipe.model_overrides["dim"], 1)
+    assert not caplog.messages
+    changed = recipe.override(parse_changes(["model=updown", "model.dropout=0.25"]))
+    assert changed.model_overrides["dim"] == recipe.model_overrides["dim"]
+    assert changed.model_overrides["dropout"] == 0.25
+    (message,) = caplog.messages
+    dropped = recipe.model_overrides.keys() - describe_model("updown").config.model_fields
+    assert dropped
+    assert all(f"model.{name}=" in message for name in dropped)
+    assert "model.dim=" not in message
+
+
+def test_what_the_name_of_a_model_fixes_takes_the_place_of_the_recipes(caplog):
+    recipe = get_recipe("scenes.ngsan.table2.bn")
+    changed = recipe.override({"model": "ngsan"})
+    assert configure_sizeless("ngsan", changed.model_overrides).norm == "in"
+    assert 'model.norm="bn"' in caplog.messages[0]
+
+
+def test_another_decoder_keeps_the_sizes_that_it_has_too(caplog):
+    recipe = get_recipe("scenes.xlan").override(
+        parse_changes(["model.decoder=transformer", "model.decoder.num_layers=3"])
+    )
+    again = recipe.override(parse_changes(["model.decoder=transformer"]))
+    assert again.model_overrides["decoder"] == {"name": "transformer", "num_layers": 3}
+    meshed = recipe.override({"model": {"decoder": {"name": "meshed"}}})
+    assert meshed.model_overrides["decoder"] == {"name": "meshed", "num_layers": 3}
+    assert not caplog.messages
+    updown = recipe.override({"model": {"decoder": "updown"}})
+    assert updown.model_overrides["decoder"] == {"name": "updown"}
+    assert "model.decoder.num_layers=3" in caplog.messages[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "dropped"),
+    [
+        (["training.schedule=constant"], ["training.schedule ", "learning_rate=0.003", "warmup_steps=100"]),
+        (["training.schedule=constant", "training.schedule.learning_rate=0.1"], ["training.schedule ", "decay_after="]),
+        (["data=karpathy", "data.annotations=a.json", "data.features=a.npz"], ["data ", "train="]),
+    ],
+)
+def test_what_another_kind_drops_is_said(caplog, changes, dropped):
+    get_recipe("scenes.transformer").override({"data": {"train": 30}}).override(parse_changes(changes))
+    (message,) = caplog.messages
+    assert all(part in message for part in dropped)
+    assert ("learning_rate" in message) == ("learning_rate=0.003" in dropped)
+
+
+def test_the_same_kind_with_other_settings_says_nothing(caplog):
+    changes = ["training.schedule=step_decay", "training.schedule.learning_rate=0.1", "data.kind=scenes", "data.seed=3"]
+    recipe = get_recipe("scenes.transformer").override(parse_changes(changes))
+    assert recipe.stages[0].schedule.warmup_steps == 100
+    assert not caplog.messages
 
 
 STAGE = "[training]\nepochs = 1\n"

@@ -7,6 +7,7 @@ The docstring under a field is its description. A field may be annotated with th
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import re
@@ -19,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from legenda.errors import ConfigError, did_you_mean
 
 C = TypeVar("C", bound="Config")
+_LOG = logging.getLogger(__name__)
 
 PositiveInt = Annotated[int, Field(ge=1, le=2**31 - 1)]
 NonNegativeInt = Annotated[int, Field(ge=0, le=2**63 - 1)]
@@ -85,9 +87,12 @@ def merge(base: type[C] | C, changes: Mapping[str, Any], name: str) -> C:
         if isinstance(value, str | Path) and field in kind.model_fields:
             values[field] = [value] if get_origin(kind.model_fields[field].annotation) is tuple else value
     try:
-        return kind.model_validate_json(json.dumps(to_json(values), default=repr))
+        merged = kind.model_validate_json(json.dumps(to_json(values), default=repr))
     except ValidationError as error:
         raise ConfigError(describe(error, kind, name)) from None
+    if not isinstance(base, type):
+        _log_other_kinds(base, merged, changes, name)
+    return merged
 
 
 def _overlay(base: Config, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,6 +104,29 @@ def _overlay(base: Config, changes: Mapping[str, Any]) -> dict[str, Any]:
             value = _overlay(current, value) if same else value
         values[field] = value
     return values
+
+
+def _log_other_kinds(base: Config, merged: Config, changes: Mapping[str, Any], name: str) -> None:
+    """Log what the changes drop by naming another `kind` of a nested configuration."""
+    for field, change in changes.items():
+        old, new = getattr(base, field), getattr(merged, field)
+        if isinstance(old, Config) and isinstance(new, Config) and isinstance(change, Mapping | str):
+            inner = change if isinstance(change, Mapping) else {}
+            if type(old) is not type(new):
+                log_dropped(f"{name}.{field}", old, new, inner)
+            elif isinstance(change, Mapping):
+                _log_other_kinds(old, new, inner, f"{name}.{field}")
+
+
+def log_dropped(part: str, old: Config, new: Config, changes: Mapping[str, Any]) -> None:
+    """Log, in one line, the settings of `old` that a configuration of another kind, made from `changes`, is without."""
+    fields = {name: field for name, field in type(old).model_fields.items() if name not in ("kind", *changes)}
+    defaults = {name: field.get_default(call_default_factory=True) for name, field in fields.items()}
+    values = {name: getattr(old, name) for name in fields}
+    dropped = [name for name in fields if values[name] not in (defaults[name], getattr(new, name, defaults[name]))]
+    if dropped:
+        settings = ", ".join(f"{name}={json.dumps(to_json(values[name]))}" for name in dropped)
+        _LOG.warning("%s is of the kind %s now, without the %s", part, getattr(new, "kind", ""), settings)
 
 
 def describe(error: ValidationError, kind: type[BaseModel], name: str) -> str:

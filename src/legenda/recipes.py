@@ -17,6 +17,7 @@ A recipe in TOML has a table for its model, its data and each stage of its train
 from __future__ import annotations
 
 import json
+import logging
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,13 +26,13 @@ from typing import Annotated, Any, Literal, Protocol, Self, runtime_checkable
 
 from pydantic import Field, SkipValidation, model_validator
 
-from legenda.config import Config, merge, to_json
+from legenda.config import Config, log_dropped, merge, to_json
 from legenda.data.registry import DATASETS
 from legenda.errors import ConfigError, did_you_mean
 from legenda.io import read_text
 from legenda.models import describe_model
 from legenda.models.checkpoint import find_model
-from legenda.models.registry import configure_sizeless
+from legenda.models.registry import Entry, configure_sizeless, describe_decoder
 from legenda.run_folder import (
     CONFIG,
     data_settings,
@@ -44,6 +45,7 @@ from legenda.run_folder import (
 )
 from legenda.training.config import TrainingConfig
 
+_LOG = logging.getLogger(__name__)
 _PLAIN = ("name", "summary", "task", "init_from")
 """Parts of a recipe that are no tables."""
 _OF_RUNS = "generation_config", "vocabulary", "extractor", "environment", "data_digest", "consensus", "trained_in"
@@ -122,15 +124,14 @@ class Recipe(Config):
             if name in _PLAIN:
                 values[name] = Path(change) if name == "init_from" and isinstance(change, str) else change
                 continue
-            if name == "model" and isinstance(change, str):
-                change = {"name": change}
+            if isinstance(change, str) and name in ("model", "data"):
+                change = {"name" if name == "model" else "kind": change}
             if not isinstance(change, Mapping):
                 raise ConfigError(f"{name} takes fields, as in {name}.FIELD=VALUE, not {change!r}")
             if name == "model":
                 values |= self._override_model(change)
             elif name == "data":
-                other = change.get("kind", self.data.kind) != self.data.kind
-                values["data"] = DATASETS.configure(change, "data") if other else merge(self.data, change, "data")
+                values["data"] = self._override_data(change)
             else:
                 schedule = type(parts[name].schedule).model_fields.keys()
                 for field in change.keys() & schedule - TrainingConfig.model_fields.keys():
@@ -142,24 +143,45 @@ class Recipe(Config):
                 configure_sizeless(recipe.model, {**recipe.model_overrides, **stage.dropout})  # raises
         return recipe
 
+    def _override_data(self, change: Mapping[str, Any]) -> Any:
+        if change.get("kind", self.data.kind) == self.data.kind:
+            return merge(self.data, change, "data")
+        data = DATASETS.configure(change, "data")
+        log_dropped("data", self.data, data, change)
+        return data
+
     def _override_model(self, change: Mapping[str, Any]) -> dict[str, Any]:
         change = dict(change)
-        name = change.pop("name", self.model)
-        overrides = {**(self.model_overrides if name == self.model else {}), **change}
-        decoder, old = change.get("decoder"), self.model_overrides.get("decoder")
-        if isinstance(decoder, str):
-            overrides["decoder"] = {"name": decoder}
-        elif isinstance(decoder, Mapping) and isinstance(old, Mapping):
-            same = decoder.get("name", old["name"]) == old["name"]
-            overrides["decoder"] = {**old, **decoder} if same else decoder
-        derived = [field for field in (*describe_model(name).config.derived, "backbone") if field in change]
+        name, old = change.pop("name", self.model), self.model_overrides
+        entry = describe_model(name)
+        overrides, dropped = {**old, **change}, []
+        if name != self.model:
+            overrides, dropped = _rename("model", entry, old, change)
+        decoder, before = _with_name(overrides.get("decoder")), _with_name(old.get("decoder"))
+        if decoder is not None and before is not None and "decoder" in change:
+            other = str(decoder.get("name", before["name"]))
+            if other == before["name"]:
+                decoder = {**before, **decoder}
+            else:
+                del before["name"]
+                decoder, more = _rename("model.decoder", describe_decoder(other), before, decoder)
+                dropped += more
+        if decoder is not None:
+            overrides["decoder"] = decoder
+        derived = [field for field in (*entry.config.derived, "backbone") if field in change]
         if derived:
             raise ConfigError(f"model.{derived[0]} follows from the data; leave it out")
         configure_sizeless(name, overrides)  # raises
+        if dropped:
+            _LOG.warning("the model is %s now, without the %s", name, ", ".join(dropped))
         return {"model": name, "model_overrides": overrides}
 
     def _suggest(self, name: str) -> str:
         """Return the end of a sentence that names the parts, or the part with a field of that name."""
+        if re.fullmatch(r"fine_tuning|stage_\d+", name):
+            if self.init_from is not None:
+                return "the run of init_from takes the place of the first of two stages, so the other one is training"
+            return f"its stages are {', '.join(stage_names(self))}"
         parts = [("model", describe_model(self.model).config), ("data", type(self.data)), ("training", TrainingConfig)]
         owners = [f"{part}.{name}" for part, kind in parts if name in kind.model_fields]
         if not owners and name in type(self.stages[0].schedule).model_fields:
@@ -167,6 +189,24 @@ class Recipe(Config):
         if owners:
             return f"did you mean {owners[0]}?"
         return did_you_mean(name, ("model", "data", *stage_names(self)))
+
+
+def _with_name(decoder: Any) -> dict[str, Any] | None:
+    """Return the options of a decoder, which may be given as its name; None for no decoder of another model."""
+    return {"name": decoder} if isinstance(decoder, str) else None if decoder is None else dict(decoder)
+
+
+def _rename(
+    part: str, entry: Entry, old: Mapping[str, Any], change: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the options of a model that takes the place of another, and those that are dropped, as text.
+
+    It keeps the fields that it has too, unless its name fixes them, as `ngsan` fixes norm and geometry.
+    """
+    kept = {field: old[field] for field in old if field in entry.config.model_fields and field not in entry.settings}
+    dropped = [field for field in old if field not in kept and field not in change]
+    dropped = [field for field in dropped if old[field] != entry.settings.get(field)]
+    return {**kept, **change}, [f"{part}.{field}={json.dumps(to_json(old[field]))}" for field in dropped]
 
 
 def stage_names(recipe: Recipe) -> tuple[str, ...]:
@@ -183,17 +223,28 @@ def parse_changes(assignments: Iterable[str]) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
-        *path, last = key.split(".")
-        if not equals or not all((*path, last)):
+        if not equals or not all(key.split(".")):
             raise ConfigError(f"{assignment!r} is no change of a recipe; write KEY=VALUE, as in training.epochs=3")
-        inner = changes
-        for name in path:
-            value = inner.setdefault(name, {})
-            if not isinstance(value, dict):  # a model, a decoder or a schedule by its name, with fields
-                value = inner[name] = {"name" if name in ("model", "decoder") else "kind": value}
-            inner = value
-        inner[last] = _parse_value(text)
+        change = _parse_value(text)
+        for name in reversed(key.split(".")):
+            change = {name: change}
+        changes = _join(changes, change)
     return changes
+
+
+def _join(first: Any, second: Any, name: str = "") -> Any:
+    """Return both values of a field, the second before the first; a name joins the fields of what it names.
+
+    So model=ngsan and model.num_layers=1 mean the same in any order.
+    """
+    if not isinstance(first, Mapping) and not isinstance(second, Mapping):
+        return second
+    key = "name" if name in ("model", "decoder") else "kind"
+    first, second = (value if isinstance(value, Mapping) else {key: value} for value in (first, second))
+    joined = dict(first)
+    for field, value in second.items():
+        joined[field] = _join(first[field], value, field) if field in first else value
+    return joined
 
 
 def changes_first(arguments: Sequence[str]) -> list[str]:

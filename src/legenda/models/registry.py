@@ -131,6 +131,11 @@ def describe_model(name: str) -> Entry:
     return MODELS.get(name)
 
 
+def describe_decoder(name: str) -> Entry:
+    """Return the entry of a registered decoder, or of the model of that name, whose decoder it is."""
+    return Entry(DECODERS.get(name), "", "") if name in DECODERS else describe_model(name)
+
+
 def register_model(
     name: str,
     *,
@@ -203,7 +208,7 @@ def _decoder_config(name: str, config: ModelConfig) -> CaptionerConfig | None:
     if not isinstance(options.get("name"), str):
         raise ConfigError(f'{name} needs the name of its decoder; write decoder={{"name": "transformer", ...}}')
     other = options.pop("name")
-    entry = Entry(DECODERS.get(other), "", "") if other in DECODERS else describe_model(other)
+    entry = describe_decoder(other)
     fields = set(entry.config.model_fields)
     common = {key: getattr(config, key) for key in COMMON_FIELDS if key in fields and hasattr(config, key)}
     common |= {"feature_dim": config.memory_dim, "dim": config.memory_dim}
