@@ -252,7 +252,6 @@ def test_all_commands_of_the_guide_run_in_order(sized, run_command, monkeypatch)
     work: dict[str, list[list[str]]] = {}
     monkeypatch.setattr("legenda.cli.table.run_parallel", lambda jobs, _: work.update(jobs) or {})
     changes = small(["train", "coco.aoanet"], sized)
-    Path("runs/tables/table.json").write_text(json.dumps({"scenes": False, "options": changes}))
     assert run_command("table", "aoanet.table1_ensembles", *changes, "--rows", "aoanet_x4")[0] == 0
     ((name, commands),) = work.items()
     assert (name, [command[0] for command in commands]) == ("coco.aoanet/ensemble4", ["evaluate"])

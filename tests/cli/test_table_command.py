@@ -17,7 +17,10 @@ from command_results import error_of
 from legenda.cli._parallel import run_parallel
 from legenda.cli.main import main
 from legenda.cli.table import process_environments
-from legenda.papers import PaperRow, get_table, shared_recipe
+from legenda.config import to_json
+from legenda.models.registry import configure_sizeless
+from legenda.papers import PaperRow, get_recipe, get_table, shared_recipe
+from legenda.recipes import parse_changes
 from legenda.report.tables import score_table
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -171,13 +174,79 @@ def test_another_table_uses_the_runs_and_ensembles_train_their_members(resumed, 
     main(line.split())
 
 
-def test_a_run_on_other_data_is_refused(tmp_path, run_command):
-    run = tmp_path / shared_recipe("ngsan.table2.none", "all", "scenes.")[0] / "seed0"
-    run.mkdir(parents=True)
-    (run / "config.json").write_text('{"name": "scenes.transformer", "data": {"kind": "scenes", "seed": 7}}')
-    assert "holds a run on other data" in error_of(
-        run_command(f"table ngsan.table2 --scenes --rows none --out {tmp_path}")
+def copy_with(resumed, folder, **changes):
+    """A copy of a table's folder whose row none has other settings, by the parts of config.json."""
+    shutil.copytree(resumed.out, folder)
+    path = folder / NONE / "config.json"
+    config = json.loads(path.read_text())
+    for part, fields in changes.items():
+        config[part] |= fields
+    path.write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"data": {"seed": 7}}, "data.seed is 7 there, 0 here"),
+        ({"model": {"dim": 16}}, "model.dim is 16 there, 8 here"),
+        ({"model": {"name": "mdsan"}}, "model.name is mdsan there, transformer here"),
+        ({"training": {"epochs": 3}}, "training.epochs is 3 there, 1 here"),  # the table's changes name them
+    ],
+)
+def test_a_run_of_another_row_is_refused(resumed, tmp_path, run_command, changes, field):
+    out = copy_with(resumed, tmp_path / "out", **changes)
+    assert f"holds a run with other settings ({field})" in error_of(
+        run_command(f"{TABLE} {FEW} {SHORT} {ROWS} --out {out}")
     )
+
+
+def test_a_run_that_was_trained_otherwise_is_printed_with_the_difference(resumed, tmp_path, run_command, work):
+    """As on several devices, with settings that the table's changes do not name."""
+    out = copy_with(resumed, tmp_path / "out", training={"eps": 1e-7, "weight_decay": 0.5})
+    code, printed, _ = run_command(f"{TABLE} {FEW} {SHORT} {ROWS} --out {out}")
+    assert (code, work, printed.count(" here ")) == (0, {}, 2)
+    for text in (printed, (out / "ngsan.table2.md").read_text(), (out / "ngsan.table2.html").read_text()):
+        assert text.count("training.weight_decay 0.5 instead of 0.0") == 1
+        assert text.count("training.eps 1e-07 instead of 1e-08") == 1
+
+
+def test_other_changes_of_a_table_need_no_other_folder_where_they_meet_no_run(resumed, tmp_path, run_command, work):
+    out = copy_with(resumed, tmp_path / "out")
+    assert run_command(f"{TABLE} {FEW} {SHORT} training.eps=1e-7 --rows bn --out {out}")[0] == 0
+    assert list(work) == [BN]
+
+
+@pytest.mark.parametrize("name", ["aoanet.table1_xe", "aoanet.table4", "xlan.table3"])
+def test_rows_of_cross_entropy_take_changes_of_both_stages(name, tmp_path, run_command, work):
+    """So `..._xe` tables, and tables of one stage, use the runs of tables of both."""
+    files = f"data.annotations={__file__} data.features={__file__}"
+    changes = f"{files} fine_tuning.batch_size=40 training.batch_size=80"
+    assert run_command(f"table {name} {changes} --estimate none --out {tmp_path}/out")[0] == 0
+    assert work
+    for (train, recipe, *arguments), *_ in work.values():
+        assert (train, "training.batch_size=80" in arguments) == ("train", True)
+        has_two = len(get_recipe(recipe).stages) == 2
+        assert ("fine_tuning.batch_size=40" in arguments) == has_two == ("--stages" in arguments)
+    wrong = run_command(f"table {name} {files} fine_tuning.batchsize=40 --estimate none --out {tmp_path}/out")
+    assert "fine_tuning" in error_of(wrong)
+
+
+def test_a_table_of_cross_entropy_uses_the_first_stage_of_a_run_of_both(tmp_path, run_command, work):
+    files = f"data.annotations={__file__} data.features={__file__}"
+    folder = tmp_path / "coco.aoanet" / "seed0"
+    folder.mkdir(parents=True)
+    recipe = get_recipe("coco.aoanet").override(parse_changes([*files.split(), "fine_tuning.batch_size=40"]))
+    parts = recipe.to_dict()
+    parts["model"] = {"name": "aoanet", **to_json(configure_sizeless("aoanet", recipe.model_overrides))}
+    (folder / "config.json").write_text(json.dumps({**parts, "data": to_json(recipe.data, folder)}))
+    (folder / "model_stage1.safetensors").write_bytes(b"")
+    line = f"table aoanet.table1_xe {files} --rows aoanet --estimate none --out {tmp_path}"
+    for changes in ("", "fine_tuning.batch_size=40"):
+        assert run_command(f"{line} {changes}")[0] == 0
+        ((evaluate,),) = [work.pop("coco.aoanet/seed0")]
+        assert evaluate[:2] == ["evaluate", str(folder)]
+        assert evaluate[evaluate.index("--stage") + 1] == "1"
 
 
 def test_scores_of_seeds_have_mean_and_standard_deviation():

@@ -1,6 +1,7 @@
 """`legenda table`: train and evaluate the rows of a paper's table, and compare their scores with the paper's."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,21 +18,33 @@ from legenda.compute import SearchOptions
 from legenda.config import Config, Count, PositiveInt, to_json
 from legenda.errors import ConfigError, LegendaError, did_you_mean
 from legenda.evaluation.evaluate import SUBMISSION_WEIGHTS, ScoreDict, caption_settings, read_scores
-from legenda.io import read_json, write_json, write_text
+from legenda.io import read_json, write_text
+from legenda.models import describe_model
 from legenda.models.checkpoint import build_on_meta, read_checksum
+from legenda.models.registry import MODELS, configure_sizeless
 from legenda.papers import PaperRow, PaperTable, all_tables, get_recipe, get_table, shared_recipe
 from legenda.recipes import Recipe, changes_first, parse_changes, stage_names
 from legenda.registry import plugin_options
 from legenda.report.tables import markdown, score_table, terminal_table, write_score_page
-from legenda.run_folder import CONFIG, STAGE_WEIGHTS, evaluation_path, read_config, split_model, weights_path
+from legenda.run_folder import (
+    CONFIG,
+    STAGE_WEIGHTS,
+    data_settings,
+    evaluation_path,
+    name_stages,
+    read_config,
+    split_model,
+    stages_of,
+    weights_path,
+)
 from legenda.tasks.base import TASKS
 from legenda.terminal import create_console, progress_bar
 from legenda.training import is_finished
-from legenda.training.launch import estimate_seconds
+from legenda.training.config import TrainingConfig
+from legenda.training.launch import differences, estimate_seconds
 
 PARAMETERS = "parameters (M)"
 """The column of tables with the millions of trainable parameters; values are hundredths, as scores are."""
-SETTINGS = "table.json"
 
 
 class TableOptions(Config):
@@ -89,7 +102,7 @@ class RowRun:
     splits: those that are evaluated, each with the suffix that its scores get, such as " on testA". stage: 1 where the
     model is that of the first stage of longer runs. submission: the folder of the files that a server scores, or None;
     test_features: of test2014, for them. train: the command `legenda train` of a single run. is_scored: whether the run
-    has scores of its own; members of ensembles need none.
+    has scores of its own; members of ensembles need none. remark: how the training of a run that was found differs.
     """
 
     key: str
@@ -103,6 +116,7 @@ class RowRun:
     test_features: Path | None = None
     train: tuple[str, ...] = ()
     is_scored: bool = True
+    remark: str = ""
 
     @property
     def name(self) -> str:
@@ -187,7 +201,6 @@ def run(arguments: Sequence[str]) -> None:
     environments = process_environments(options.processes)
     if options.estimate == "only":
         return _print_estimate(runs, len(environments))
-    check_table_dir(out, {"scenes": options.scenes, "options": list(options.changes)})
     if options.estimate == "first" and not all(run.is_trained() for run in runs):
         print_estimate_of(arguments)
     failed: dict[str, str] = {}
@@ -202,18 +215,6 @@ def run(arguments: Sequence[str]) -> None:
     if failed:
         reasons = "; ".join(f"{name} ({reason})" for name, reason in failed.items())
         raise LegendaError(f"{len(failed)} of {len(runs)} trainings failed: {reasons}; remove the cause and call again")
-
-
-def check_table_dir(folder: Path, settings: Mapping[str, object]) -> None:
-    """Create the folder of tables, or check that it holds tables with these settings, or runs, RECIPE/seed0, alone."""
-    path = folder / SETTINGS
-    if path.exists():
-        if read_json(path, "delete the folder to start again") != settings:
-            raise ConfigError(f"{folder} holds tables with other settings; name another folder with --out")
-    elif folder.exists() and not (folder.is_dir() and all((run / "seed0").is_dir() for run in folder.iterdir())):
-        raise ConfigError(f"{folder} is not empty and holds no tables; name another folder with --out")
-    else:
-        write_json(path, settings)
 
 
 def make_runs(table: PaperTable, options: TableOptions, out: Path) -> tuple[list[RowRun], list[RowRun]]:
@@ -232,7 +233,8 @@ def make_runs(table: PaperTable, options: TableOptions, out: Path) -> tuple[list
         if options.rows and key not in options.rows:
             continue
         name, stages = shared_recipe(str(row.recipe), table.stages, "scenes." if options.scenes else "")
-        recipe = check_recipe(name, key, options.changes).select_stages(stages)
+        recipe, changes = check_recipe(name, key, options.changes)
+        recipe = recipe.select_stages(stages)
         features = options.test_features
         needs_features = of_server and recipe.task == "captioning" and options.estimate != "only"
         if needs_features and (features is None or not features.exists()):
@@ -242,28 +244,37 @@ def make_runs(table: PaperTable, options: TableOptions, out: Path) -> tuple[list
             )
         several = options.seeds > 1 or row.members > 1
         folders, stage = _folders(row, table, options, out)
-        for folder in folders:
-            if (folder / CONFIG).exists() and _read_config(folder).get("data") != to_json(recipe.data, folder):
-                raise ConfigError(
-                    f"{folder} holds a run on other data than {recipe.data!r}; name another folder with --out"
-                )
         metrics, submission = "fast" if options.scenes else "auto", out / table.name / key if of_server else None
         scored = splits or {table.split or options.split: ""}
         single = RowRun(key, recipe, (), scored, options.beam_size, metrics, stage, submission, features)
+        of_row: list[RowRun] = []
         for seed, folder in enumerate(folders):
             seeds = tuple(f"{stage}.seed={seed}" for stage in stage_names(recipe) if several)
-            given = (*options.changes, *seeds, *(("--stages", "first") if stages == "first" else ()))
-            train = ("train", name, *given, "--out", str(folder))
-            runs.append(replace(single, folders=(folder,), train=train, is_scored=row.members == 1))
+            given = (*changes, *seeds)
+            remark = _compare(folder, recipe.with_seed(seed) if several else recipe, stage, given)
+            train = ("train", name, *given, *(("--stages", "first") if stages == "first" else ()), "--out", str(folder))
+            of_row.append(replace(single, folders=(folder,), train=train, is_scored=row.members == 1, remark=remark))
+        runs += of_row
         if row.members > 1:  # the last member comes first, so that ensembles of other sizes have other files
-            ensembles.append(replace(single, folders=tuple(reversed(folders[: row.members]))))
+            members = of_row[: row.members]
+            remark = "; ".join(dict.fromkeys(run.remark for run in members if run.remark))
+            ensembles.append(replace(single, folders=tuple(reversed(folders[: row.members])), remark=remark))
     return runs, ensembles
 
 
-def check_recipe(name: str, key: str, changes: Sequence[str]) -> Recipe:
-    """Return the recipe of a row after checking its changes and its data."""
+def check_recipe(name: str, key: str, changes: Sequence[str]) -> tuple[Recipe, tuple[str, ...]]:
+    """Return the recipe of a row with its changes, and those, after checking them and the data.
+
+    Changes of a second stage are left out where the row has one stage alone, so that they hold for several tables.
+    """
+    recipe = get_recipe(name)
     try:
-        recipe = get_recipe(name).override(parse_changes(changes))
+        parsed = parse_changes(changes)
+        for part in ({"fine_tuning"} & parsed.keys()) - set(stage_names(recipe)):
+            if isinstance(parsed[part], Mapping) and parsed[part].keys() <= TrainingConfig.model_fields.keys():
+                del parsed[part]
+                changes = [change for change in changes if re.split("[.=]", change)[0] != part]
+        recipe = recipe.override(parsed)
     except LegendaError as error:
         raise ConfigError(f"row {key}: {error}") from error
     paths = {field: value for field, value in dict(recipe.data).items() if isinstance(value, Path)}
@@ -272,7 +283,40 @@ def check_recipe(name: str, key: str, changes: Sequence[str]) -> Recipe:
             options = " and ".join(f"data.{field}=" for field in paths)
             scenes = ", or train on the embedded scenes with --scenes" if recipe.task == "captioning" else ""
             raise ConfigError(f"{value} does not exist; name the data with {options}{scenes}")
-    return recipe
+    return recipe, tuple(changes)
+
+
+def _compare(folder: Path, recipe: Recipe, stage: int | None, changes: Sequence[str]) -> str:
+    """Return how the training of a run that a folder holds differs from a recipe's; empty where it holds none.
+
+    stage: 1 where the recipe is the first stage of the run alone. Raise ConfigError for another model, other data, and
+    a field that the changes name: the run is that of another row.
+    """
+    if not (folder / CONFIG).exists():
+        return ""
+    config = _read_config(folder)
+    (name, found), kind = split_model(config, folder), describe_model(recipe.model).config
+    model = to_json(configure_sizeless(recipe.model, recipe.model_overrides))
+    for field in (*kind.derived, "backbone"):
+        found.pop(field, None), model.pop(field, None)
+    if name not in MODELS or describe_model(name).config is not kind:
+        found, model = {"name": name}, {"name": recipe.model}
+    expected = {"task": recipe.task, "model": model, "data": to_json(recipe.data, folder)}
+    expected |= {"init_from": to_json(recipe.init_from, folder), **to_json(name_stages(recipe.stages))}
+    parts = expected if stage else {**expected, **stages_of(config)}
+    before = {part: config.get(part) for part in parts}
+    before |= {"model": found, "data": to_json(data_settings(config, folder), folder)}
+    named = [change.partition("=")[0] for change in changes]
+    remarks = []
+    for field, there, here in differences(before, expected):
+        of_stage = field.partition(".")[0] in name_stages(recipe.stages)
+        if not of_stage or any(f"{field}.".startswith(f"{key}.") for key in named):
+            raise ConfigError(
+                f"{folder} holds a run with other settings ({field} is {there} there, {here} here); name another "
+                "folder with --out"
+            )
+        remarks.append(f"{field} {there} instead of {here}")
+    return f"trained with {', '.join(remarks)}" if remarks else ""
 
 
 def _read_config(folder: Path) -> Any:
@@ -343,14 +387,16 @@ def _write_table(
     for row in runs:
         if (evaluated := row.scores()) is not None:
             scores.setdefault(row.key, []).append(evaluated)
-    notes = {row.key: f"training failed: {failed[name]}" for row in runs for name in failed if row.uses(name)}
+    notes = {row.key: row.remark for row in runs if row.remark}
+    notes |= {row.key: f"training failed: {failed[name]}" for row in runs for name in failed if row.uses(name)}
     result = score_table(table, scores, notes, table.split or options.split, options.beam_size, scenes=options.scenes)
     page, text = out / f"{table.name}.html", out / f"{table.name}.md"
     write_text(text, markdown(result))
     write_score_page(result, page)
     console = create_console()
     console.print(terminal_table(result))
-    for line in (result.lead, *result.notes):
+    remarks = [f"{row.label}: {row.note}" for row in result.rows if row.note]
+    for line in (result.lead, *remarks, *result.notes):
         console.print(line, highlight=False, markup=False)
     for row in runs:
         if row.submission is not None and row.is_evaluated():

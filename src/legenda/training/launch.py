@@ -8,7 +8,7 @@ import os
 import platform
 import statistics
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -76,7 +76,7 @@ def init_run_dir(folder: Path, config: dict[str, Any], model: Model) -> None:
         old, new = read_config(folder, _DELETE), json.loads(json.dumps(config))
         new = {name: part for name, part in new.items() if name not in _KEPT and part is not None}
         new |= {name: part for name, part in old.items() if name in _KEPT}
-        difference, kind = _difference(_with_epochs_of(new, old), new), "settings"
+        difference, kind = next(differences(_with_epochs_of(new, old), new), None), "settings"
         if difference is None or difference[0].startswith(DATA_DIGEST):
             difference, kind = _vocabulary_difference(folder, model) or difference, "data"
         if difference is not None:
@@ -114,27 +114,26 @@ def _with_epochs_of(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
     return old
 
 
-def _difference(old: Any, new: Any, name: str = "") -> tuple[str, str, str] | None:
-    """Return the name of the first setting that differs, with both values; None for equal configurations.
+def differences(old: Any, new: Any, name: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield the name of each setting that differs between two configurations, with both values as text.
 
     A setting that is missing is null.
     """
     if old == new:
-        return None
+        return
     if isinstance(old, dict) and isinstance(new, dict):
-        differences = (
-            _difference(old.get(key), new.get(key), f"{name}.{key}".removeprefix(".")) for key in (*new, *old)
-        )
-        return next(filter(None, differences), None)
+        for key in dict.fromkeys((*new, *old)):
+            yield from differences(old.get(key), new.get(key), f"{name}.{key}".removeprefix("."))
+        return
     before, now = (
         "a table" if isinstance(value, dict) else value if isinstance(value, str) else json.dumps(value)
         for value in (old, new)
     )
-    return name, before, now
+    yield name, before, now
 
 
 def _vocabulary_difference(folder: Path, model: Model) -> tuple[str, str, str] | None:
-    """Return the first line that differs in a list of words or answers, as `_difference` does."""
+    """Return the first line that differs in a list of words or answers, as `differences` does."""
     with TemporaryDirectory() as name:
         model.save_vocabulary(Path(name))
         for path in sorted(Path(name).glob("*.txt")):
