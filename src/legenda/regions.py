@@ -47,7 +47,8 @@ class Regions:
         if self.mask is None:
             object.__setattr__(self, "mask", torch.ones(size, dtype=torch.bool, device=self.features.device))
         elif self.mask.shape != size or self.mask.dtype != torch.bool:
-            raise DataError(f"mask needs the shape {tuple(size)} and type bool, True where a region is real")
+            found = f"not {tuple(self.mask.shape)} and {self.mask.dtype}"
+            raise DataError(f"mask needs the shape {tuple(size)} and type bool, True where a region is real, {found}")
         if self.boxes is not None and not self.boxes.is_floating_point():
             what = "give x1 y1 x2 y2 in 0..1 of the image"
             raise DataError(f"boxes need a floating-point dtype, not {self.boxes.dtype}; {what}")
@@ -153,6 +154,9 @@ class Memory:
     global_feature: Float[Tensor, "B D"]
     cross_kv: tuple[tuple[Tensor, Tensor], ...] = ()
 
+    def __post_init__(self) -> None:
+        check_mask(self.mask)
+
     def __len__(self) -> int:
         return self.states.shape[0]
 
@@ -165,6 +169,14 @@ class Memory:
     def contiguous(self) -> Memory:
         """Return the same memory with contiguous keys and values, as every decoding step reads them."""
         return replace(self, cross_kv=tuple((k.contiguous(), v.contiguous()) for k, v in self.cross_kv))
+
+
+def check_mask(mask: Tensor | None) -> None:
+    """Raise DataError for a mask that is not boolean; numbers would be added to scores, or mean the opposite."""
+    if mask is not None and mask.dtype != torch.bool:
+        raise DataError(
+            f"a mask needs the type bool, True for what is kept, not {mask.dtype}; give mask > 0, for instance"
+        )
 
 
 def mask_zero_features(regions: Regions) -> Regions:
@@ -193,5 +205,6 @@ def hide_regions(regions: Regions, rate: float) -> Regions:
 
 def masked_mean(x: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"]) -> Float[Tensor, "B D"]:
     """Return the mean over the regions where the mask is True; padding may hold any value, NaN included."""
+    check_mask(mask)
     total = x.masked_fill(~mask.unsqueeze(-1), 0.0).sum(dim=1)
     return total / mask.sum(dim=1, keepdim=True).to(x.dtype)

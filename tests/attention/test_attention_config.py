@@ -3,15 +3,27 @@
 import itertools
 import math
 
+import jaxtyping
 import pytest
 import torch
 from torch import nn
 
 from legenda import Regions
-from legenda.attention import DISTANCES, GEOMETRIES, AttentionConfig, MultiHeadAttention, PairGeometry
+from legenda.attention import (
+    DISTANCES,
+    GEOMETRIES,
+    AdditiveAttention,
+    AttentionConfig,
+    MaskedBatchNorm,
+    MaskedInstanceNorm,
+    MultiHeadAttention,
+    PairGeometry,
+    XLinearAttention,
+)
 from legenda.attention import multi_head as module
 from legenda.attention.distance import WINDOWS
-from legenda.errors import LegendaError
+from legenda.errors import DataError, LegendaError
+from legenda.regions import Memory, masked_mean
 
 DIM, HEADS = 16, 2
 ALONE = {
@@ -120,6 +132,36 @@ def test_the_mean_over_all_erased_heads_is_what_evaluation_gives(need_weights, m
         share = 0.6 ** sum(kept) * 0.4 ** (3 - sum(kept))
         mean += share * attention.train()(x, x, x, need_weights=need_weights).values
     torch.testing.assert_close(mean, attention.eval()(x, x, x).values)
+
+
+ATTEND = {
+    "multi_head": lambda mask: MultiHeadAttention(DIM, HEADS)(X, X, X, mask),
+    "with weights": lambda mask: MultiHeadAttention(DIM, HEADS)(X, X, X, mask, need_weights=True),
+    "attend": lambda mask: MultiHeadAttention(DIM, HEADS).attend(HEADED, HEADED, HEADED, mask),
+    "norm": lambda mask: AttentionConfig(norm="in").build_attention(DIM, HEADS, dropout=0.0)(X, X, X, mask),
+    "memory": lambda mask: AttentionConfig(attention="memory").build_attention(DIM, HEADS, dropout=0.0)(X, X, X, mask),
+    "x_linear": lambda mask: XLinearAttention(DIM, HEADS)(X, X, X, mask),
+    "branches": lambda mask: AttentionConfig(branches=2).build_attention(DIM, HEADS, dropout=0.0)(X, X, X, mask),
+    "additive": lambda mask: AdditiveAttention(DIM, DIM, DIM).attend(X, X, X, mask),
+    "instance norm": lambda mask: MaskedInstanceNorm(DIM)(X, mask),
+    "batch norm": lambda mask: MaskedBatchNorm(DIM)(X, mask),
+    "regions": lambda mask: Regions(X, mask=mask),
+    "memory of an encoder": lambda mask: Memory(X, mask, X[:, 0]),
+    "mean": lambda mask: masked_mean(X, mask),
+}
+X = torch.randn(2, 3, DIM)
+HEADED = X.unflatten(-1, (HEADS, -1)).transpose(1, 2)
+
+
+@pytest.mark.parametrize("attend", ATTEND.values(), ids=ATTEND)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.uint8])
+def test_a_mask_of_numbers_is_refused(attend, dtype, monkeypatch):
+    """Ones and zeros that mean keep and drop would be added to the scores; users have no checks of signatures."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    mask = torch.tensor([[1, 1, 1], [1, 0, 0]])
+    attend(mask.bool())
+    with pytest.raises(DataError, match="bool"):
+        attend(mask.to(dtype))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from legenda.attention.multi_head import AttentionOutput
+from legenda.regions import check_mask
 
 
 class AdditiveAttention(nn.Module):
@@ -36,6 +37,7 @@ class AdditiveAttention(nn.Module):
         need_weights: bool = True,  # noqa: ARG002
     ) -> AttentionOutput:
         """Attend with projected queries and keys; the weights, which are always returned, are `(B, 1, K, N)`."""
+        check_mask(attention_mask)
         sums = keys.unsqueeze(1) + queries.unsqueeze(2)
         scores = self.score(sums.tanh()).squeeze(-1).masked_fill(~attention_mask.unsqueeze(1), float("-inf"))
         weights = scores.softmax(dim=-1)

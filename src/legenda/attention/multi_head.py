@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from legenda.attention.geometry import Geometry, as_weights_of
+from legenda.regions import check_mask
 
 Mask = Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None
 """True where a key may be attended to, by all queries or by each; None for everywhere."""
@@ -130,9 +131,11 @@ class MultiHeadAttention(nn.Module):
         """Attend from T queries to S keys and values.
 
         attention_mask: True where a key may be attended to, by all queries or by each; every query needs one such key.
-        With a query or key norm it is `(B, S)`, and queries and keys are the same regions.
+        With a query or key norm it is `(B, S)`, and queries and keys are the same regions. Raise DataError for
+        a mask of numbers.
         geometry: input of `score_bias` and `rescale`. is_causal: query t attends to keys 0..t only.
         """
+        check_mask(attention_mask)
         queries = self.queries(query, attention_mask)
         keys, values = self.keys_values(key, value, attention_mask)
         bias = None if self.score_bias is None else self.score_bias(query, key, geometry)
@@ -176,6 +179,7 @@ class MultiHeadAttention(nn.Module):
 
         bias: added to Q K^T. PyTorch's fused kernel is used for scores that are only masked or biased, without weights.
         """
+        check_mask(attention_mask)
         # PyTorch's CPU kernel has neither dropout nor a gradient of the bias
         drops_or_learns = (self.training and self.dropout > 0) or (bias is not None and bias.requires_grad)
         unfused = need_weights or self.rescale is not None or self.mix_scores is not None

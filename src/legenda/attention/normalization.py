@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from legenda.regions import check_mask
 from legenda.registry import Registry
 
 EPS, MOMENTUM = 1e-5, 0.1
@@ -32,6 +33,7 @@ class MaskedInstanceNorm(nn.Module):
 
         Statistics are computed in float32 at least, also under autocast.
         """
+        check_mask(mask)
         dtype, x = x.dtype, _at_least_float32(x)
         if mask is None:
             centered = x - x.mean(dim=1, keepdim=True)
@@ -63,6 +65,7 @@ class MaskedBatchNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "B N C"], mask: Bool[Tensor, "B N"] | None = None) -> Float[Tensor, "B N C"]:
         """Return the normalized x; in training the running statistics are updated with those of the valid regions."""
+        check_mask(mask)
         dtype, x = x.dtype, _at_least_float32(x)
         if self.training:
             # by sums: indexing the valid regions would synchronize with a GPU

@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from legenda.attention.geometry import Geometry
 from legenda.attention.multi_head import AttentionOutput, Dropout, Mask, broadcast_mask, within_window
+from legenda.regions import check_mask
 
 Act = Literal["celu", "relu", "none"]
 
@@ -82,6 +83,7 @@ class XLinearAttention(nn.Module):
         need_weights: bool = False,
     ) -> AttentionOutput:
         """Attend from T queries to S keys and values; arguments as in MultiHeadAttention."""
+        check_mask(attention_mask)
         bias = None if self.score_bias is None else self.score_bias(query, key, geometry)
         mask = within_window(attention_mask, geometry)
         keys, values = self.keys_values(key, value)
@@ -110,6 +112,7 @@ class XLinearAttention(nn.Module):
         is_causal: bool = False,
     ) -> AttentionOutput:
         """Attend with embedded queries, keys and values; bias: added to the scores. Return weights too."""
+        check_mask(attention_mask)
         q, u = queries
         allowed = broadcast_mask(q, keys, attention_mask, is_causal)
         scores, pooled = self._score_pairs(q, keys, _mean_weights(keys, allowed))  # Eqs. 2 to 4
