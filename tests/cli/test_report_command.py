@@ -8,6 +8,7 @@ import pytest
 
 from command_results import error_of, report_data
 from legenda.data.captions import ScenesData
+from legenda.data.features import open_features, write_store
 from legenda.report.report import select_examples
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -62,6 +63,35 @@ def test_without_photographs_regions_are_drawn_and_the_page_says_so(make_run, no
     assert any("3 images were not found" in note for note in data["footnotes"])
     assert all(example["image"].startswith("data:image/jpeg") for example in found["examples"])
     assert not any("not found" in note for note in found["footnotes"])
+
+
+@pytest.fixture(scope="module")
+def runs_with_and_without_boxes(make_run, noisy_photographs) -> dict[str, Path]:
+    """Two models of the same pictures, one of whose features have no boxes."""
+    path = noisy_photographs.folder.parent / "flat.safetensors"
+    store = open_features(noisy_photographs.data.features)
+    features = store.read(range(len(store))).features
+    write_store(path, ((name, rows, None) for name, rows in zip(store.ids, features, strict=True)), extractor="flat")
+    flat = noisy_photographs.data.model_copy(update={"features": path})
+    return {"flat": make_run("aoanet", flat, "flat"), "boxed": make_run("aoanet", noisy_photographs.data, "boxed")}
+
+
+@pytest.mark.parametrize("names", [["flat"], ["flat", "boxed"], ["boxed", "flat"]])
+@pytest.mark.parametrize("overlays", [False, True])
+def test_captions_of_features_without_boxes_have_no_attention(runs_with_and_without_boxes, tmp_path, names, overlays):
+    drawn = ["--overlays", tmp_path / "sheets"] if overlays else []
+    data = report_data(*(runs_with_and_without_boxes[name] for name in names), *drawn, tmp_path / "report.html")
+    assert len(data["examples"]) == 3
+    for example in data["examples"]:
+        captions = example["captions"]
+        assert captions["flat"]["words"]
+        assert (captions["flat"]["attention"], captions["flat"]["heads"], captions["flat"]["boxes"]) == (None,) * 3
+        assert len(example["boxes"]) == (16 if "boxed" in names else 0)
+        if "boxed" in names:
+            assert np.shape(captions["boxed"]["attention"]) == (len(captions["boxed"]["words"]), 16)
+    assert any("flat have no boxes" in note for note in data["footnotes"])
+    sheets = sorted(path.name for path in (tmp_path / "sheets").glob("*.png"))
+    assert len(sheets) == (3 if overlays and "boxed" in names else 0)
 
 
 @pytest.fixture

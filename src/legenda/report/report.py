@@ -77,9 +77,7 @@ def write_caption_report(runs: Mapping[str, CaptionerRun], options: ReportOption
         for position in positions
     }
     open_image = resolve_images(data[0], options.split, split.ids, positions, options.image_folder, split.open_images)
-    images = {
-        position: open_image(position, next(iter(captions[position].values())).boxes.tolist()) for position in positions
-    }
+    images = {position: open_image(position, _first_boxes(captions[position])) for position in positions}
     with_heads = heads_fit_page_budget(captions.values())
     heads = (
         "the mean of all heads or a single head" if with_heads else "the mean of all heads (single ones take too much)"
@@ -90,7 +88,7 @@ def write_caption_report(runs: Mapping[str, CaptionerRun], options: ReportOption
         notes.append(f"{missing} images were not found in {folder}; their regions are drawn on a blank canvas.")
     no_boxes = {name for by_run in captions.values() for name, caption in by_run.items() if not caption.has_boxes}
     if no_boxes:
-        notes.append(f"The features of {', '.join(sorted(no_boxes))} have no boxes, so its attention is not shown.")
+        notes.append(f"The features of {', '.join(sorted(no_boxes))} have no boxes, so no attention is shown for them.")
     descriptions = _METRICS | {name: inspect.getdoc(METRICS.get(name)) or name for name in METRICS.registered}
     measured = {name for result in results.values() for name in result.scores}
     columns = [
@@ -102,11 +100,10 @@ def write_caption_report(runs: Mapping[str, CaptionerRun], options: ReportOption
         caption_card(split.ids[at], image, split.references[at], captions[at], results, with_heads=with_heads)
         for at, image in images.items()
     ]
-    lead = (
-        f", captions by beam search with beam size {options.beam_size}. Point at a word to see the attention when it "
-        "was generated."
-    )
-    first = [f"The attention shown is that of the last decoder layer over the encoded regions, {heads}."]
+    lead, first = f", captions by beam search with beam size {options.beam_size}.", []
+    if no_boxes != set(runs):
+        lead += " Point at a word to see the attention when it was generated."
+        first = [f"The attention shown is that of the last decoder layer over the encoded regions, {heads}."]
     summary = _write_page(runs, results, options, len(split), lead, columns, cards, first, notes)
     if options.overlays is None:
         return summary
@@ -407,11 +404,13 @@ def caption_card(
     *,
     with_heads: bool = True,
 ) -> ExampleCard:
-    """Return one image with the captions of all runs; runs with other regions than the first have separate boxes.
+    """Return one image with the captions of all runs.
 
-    results: of each run that has scores. with_heads: whether to keep each attention head, or only their mean.
+    Its regions are those of the first run that has boxes; runs with other regions have boxes of their own, and captions
+    without boxes have no attention. results: of each run that has scores. with_heads: whether to keep each attention
+    head, or only their mean.
     """
-    boxes = next(iter(captions.values())).boxes
+    boxes = _first_boxes(captions)
     views = {}
     for name, caption in captions.items():
         verdict, reason = image.check_caption(caption.text)
@@ -420,15 +419,20 @@ def caption_card(
             verdict,
             results[name].per_example[identity] if name in results else None,
             reason,
-            attention=caption.heads if with_heads and caption.has_boxes else caption.attention,
-            boxes=None if np.array_equal(caption.boxes, boxes) else caption.boxes.tolist(),
+            attention=None if not caption.has_boxes else caption.heads if with_heads else caption.attention,
+            boxes=None if not caption.has_boxes or caption.boxes.tolist() == boxes else caption.boxes.tolist(),
         )
-    return ExampleCard(identity, image.kind, image.data_url, boxes.tolist(), references, views)
+    return ExampleCard(identity, image.kind, image.data_url, boxes, references, views)
+
+
+def _first_boxes(captions: Mapping[str, GeneratedCaption]) -> list[list[float]]:
+    """Return the boxes of the first run that has them; none where the features of no run have boxes."""
+    return next((caption.boxes.tolist() for caption in captions.values() if caption.has_boxes), [])
 
 
 def heads_fit_page_budget(images: Collection[Mapping[str, GeneratedCaption]]) -> bool:
     """Return whether the page may hold every attention head: 100 photographs with them stay below 20 MB."""
-    captions = [caption for by_run in images for caption in by_run.values()]
+    captions = [caption for by_run in images for caption in by_run.values() if caption.has_boxes]
     characters = sum(encoded_size(caption.heads) + 7 * average_heads(caption.heads).size for caption in captions)
     return characters <= _MAX_ATTENTION_CHARACTERS * len(images)
 
