@@ -15,10 +15,14 @@ import legenda.extractors.images as images_module
 from legenda.compute import SearchOptions
 from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scenes
+from legenda.decoding import GenerationOutput
 from legenda.errors import ConfigError, DataError
 from legenda.models import Captioner
-from legenda.pipeline import Pipeline
+from legenda.pipeline import Pipeline, extract_captions
 from legenda.regions import Memory, Regions
+from legenda.report.overlay import draw_caption_attention
+from legenda.tasks.captioning import collapse_repeats
+from legenda.text import Vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +52,22 @@ def test_a_caption_has_text_words_tokens_and_attention(pipeline, scenes):
     )
     np.testing.assert_allclose(caption.attention.sum(axis=1), 1, atol=1e-5)
     np.testing.assert_array_equal(caption.boxes, regions.boxes[0])
+
+
+def test_a_word_with_a_space_inside_has_the_token_and_the_attention_of_its_own():
+    vocabulary = Vocabulary(("<end>", "<unk>", "a", "3\u00a01/2", "inch", "\n", "screw"))
+    tokens = torch.tensor([[[2, 3, 5, 4, 6, 0, 0]]])
+    weights = torch.eye(7).reshape(1, 1, 7, 1, 7)
+    output = GenerationOutput(tokens, torch.full(tokens.shape, -1.0), torch.tensor([[-6.0]]), weights)
+    boxes = torch.tensor([0.1, 0.1, 0.6, 0.6]).repeat(1, 7, 1)
+    (caption,) = extract_captions(output, Regions(torch.zeros(1, 7, 3), boxes), vocabulary, 0)
+    assert caption.words == ("a", "3\u00a01/2", " ", "inch", "screw")
+    assert caption.tokens == (2, 3, 5, 4, 6)
+    assert caption.attention.argmax(axis=1).tolist() == [0, 1, 2, 3, 4]
+    assert caption.text == vocabulary.decode(tokens[0, 0].tolist())
+    sheet = draw_caption_attention(Image.new("RGB", (90, 90)), [caption], title="one", side=90)
+    assert sheet.width > 5 * 90
+    assert collapse_repeats({"1": "2\u00a01/2 1/2 1/2 inch inch"}) == {"1": "2\u00a01/2 1/2 inch"}
 
 
 def test_one_image_gives_one_caption_and_a_list_a_list(pipeline, scenes, tmp_path):

@@ -64,7 +64,7 @@ class DamagedBoxesData(Config):
         """Return a part of the images; seed: of the damage at each reading, None draws anew."""
         generator = np.random.default_rng(0)
         tokens = [
-            [vocabulary.decode(caption).split() for caption in image if caption[0] > 0]
+            [vocabulary.words(caption) for caption in image if caption[0] > 0]
             for image in images.captions[chosen].clip(min=0).tolist()
         ]
         return CaptionDataset(

@@ -83,7 +83,7 @@ def extract_captions(
         score = float(output.scores[image, row])
         if not math.isfinite(score):
             continue
-        words = tuple(vocabulary.decode(tokens).split())
+        words = vocabulary.words(tokens)
         heads = np.zeros((len(words), 0, int(real.sum())), np.float32)
         if output.attention is not None:
             heads = output.attention[image, row, : len(words)][..., real].float().cpu().numpy()

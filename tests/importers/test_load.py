@@ -7,9 +7,10 @@ import collections
 import json
 import os
 import pickle
+import sys
 import tempfile
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -162,25 +163,43 @@ def test_vocabularies_whose_id_zero_is_the_end(tmp_path, name, make):
     assert (found.bos_token_id, found.eos_token_id, found.unk_token_id) == (0, 0, 50)
 
 
-class Vocab:
-    """Stands for the vocabulary class of MD-SAN's release."""
+SPACES = {6: " ", 8: "\n", 9: "  ", 11: "\n ", 12: "    "}
 
 
-Vocab.__module__ = "data.vocab"
+@pytest.fixture
+def released_vocabulary(monkeypatch) -> ModuleType:
+    """Stands for the module of the vocabulary in MD-SAN's release, which is M2's."""
+    module = ModuleType("data.vocab")
+    exec("class Vocab: pass\ndef _default_unk_index(): return 0", vars(module))
+    monkeypatch.setitem(sys.modules, "data", ModuleType("data"))
+    monkeypatch.setitem(sys.modules, "data.vocab", module)
+    return module
 
 
-def test_the_vocabulary_of_md_san(tmp_path, monkeypatch):
-    import sys
-
-    released = Vocab()
-    released.itos = ["<unk>", "<pad>", "<bos>", "<eos>", "a", "cat"]
-    released.stoi = collections.defaultdict(int, {word: number for number, word in enumerate(released.itos)})
-    monkeypatch.setitem(sys.modules, "data", SimpleNamespace(vocab=SimpleNamespace(Vocab=Vocab)))
-    monkeypatch.setitem(sys.modules, "data.vocab", SimpleNamespace(Vocab=Vocab))
-    path = dump(released, tmp_path / "vocab.pkl")
+@pytest.mark.parametrize("unknown", ["int", "_default_unk_index"])
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_the_vocabulary_of_md_san(tmp_path, monkeypatch, released_vocabulary, unknown, protocol):
+    released = released_vocabulary.Vocab()
+    released.freqs = collections.Counter({"a": 5, " ": 6, "\n": 5})
+    released.itos = ["<unk>", "<pad>", "<bos>", "<eos>", *(SPACES.get(number, f"w{number}") for number in range(4, 14))]
+    default = getattr(released_vocabulary, unknown, int)
+    released.stoi = collections.defaultdict(default, {word: number for number, word in enumerate(released.itos)})
+    path = dump(released, tmp_path / "vocab.pkl", protocol)
+    monkeypatch.delitem(sys.modules, "data.vocab")
+    monkeypatch.delitem(sys.modules, "data")
     found = load_vocab("mdsan", path)
-    assert found.tokens == ("<unk>", "<pad>", "<begin>", "<end>", "a", "cat")
+    assert found.tokens == ("<unk>", "<pad>", "<begin>", "<end>", *released.itos[4:])
     assert (found.unk_token_id, found.bos_token_id, found.eos_token_id) == (0, 2, 3)
+    assert {number: found.tokens[number] for number in SPACES} == SPACES
+    found.save(tmp_path / "vocabulary.txt")
+    assert load_vocab("mdsan", tmp_path / "vocabulary.txt") == found
+
+
+def test_other_names_of_the_release_are_refused(tmp_path, released_vocabulary):
+    exec("def other(): pass\nother.__module__ = 'data.vocab'", vars(released_vocabulary))
+    path = dump([released_vocabulary.other], tmp_path / "vocab.pkl")
+    with pytest.raises(LegendaError, match=r"data\.vocab\.other, which is not plain data"):
+        load_vocab("mdsan", path)
 
 
 @pytest.mark.parametrize(

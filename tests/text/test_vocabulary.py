@@ -42,6 +42,7 @@ def test_decode_inverts_encode_and_stops_at_eos(captions):
     "vocabulary",
     [
         Vocabulary(("<end>", "<unk>", "a", "2\u00a03/8", "x\u0085y", "crème")),
+        Vocabulary(("<unk>", "<end>", " ", "  ", "\n", "\n ", "\\n", "\\", "\\\\n", "a\\b")),
         QuestionVocabulary.build([["café", "日本"]]),
         AnswerVocabulary(("yes", "", "no")),
         AnswerVocabulary(("",)),
@@ -52,6 +53,20 @@ def test_a_saved_vocabulary_is_loaded(tmp_path, vocabulary):
     assert type(vocabulary).load(tmp_path / "vocabulary.txt") == vocabulary
     with pytest.raises(LegendaError):
         type(vocabulary).load(tmp_path / "absent.txt")
+
+
+def test_files_of_other_programs_may_hold_backslashes(tmp_path):
+    (tmp_path / "words.txt").write_text("<end>\n\\\na\\b\n:\\\n")
+    assert Vocabulary.load(tmp_path / "words.txt").tokens == ("<end>", "\\", "a\\b", ":\\")
+
+
+def test_each_token_is_one_word_on_one_line():
+    vocabulary = Vocabulary(("<end>", "<unk>", "a", "2\u00a03/8", " ", "\n", "inch"))
+    assert vocabulary.words([2, 3, 4, 5, 6, 0, 2]) == ("a", "2\u00a03/8", " ", " ", "inch")
+    assert vocabulary.decode([2, 3, 6]) == "a 2\u00a03/8 inch"
+    for token in ("\r", "\x1b", "\n\x07"):
+        with pytest.raises(LegendaError):
+            Vocabulary(("<end>", token))
 
 
 @pytest.mark.parametrize(

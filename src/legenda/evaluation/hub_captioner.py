@@ -37,9 +37,13 @@ class HubVocabulary:
 
     tokenizer: Any
 
+    def words(self, tokens: Sequence[int]) -> tuple[str, ...]:
+        """Return the words of the caption, of which each may have several tokens."""
+        return tuple(self.tokenizer.decode(tokens, skip_special_tokens=True).split())
+
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the caption of tokens, on one line."""
-        return " ".join(self.tokenizer.decode(tokens, skip_special_tokens=True).split())
+        return " ".join(self.words(tokens))
 
     @property
     def eos_token_id(self) -> int:

@@ -138,7 +138,7 @@ class Translator(Model):
     def decode_text(self, tokens: Iterable[int]) -> str:
         """Return the text of token ids up to the first end."""
         subwords, vocabulary = self._tokenizer
-        return subwords.detokenize(vocabulary.decode(tokens).split())
+        return subwords.detokenize(vocabulary.words(tokens))
 
     @property
     def _tokenizer(self) -> tuple[SubwordTokenizer, Vocabulary]:

@@ -70,8 +70,8 @@ def generate_captions(
 
 
 def collapse_repeats(captions: Mapping[str, str]) -> dict[str, str]:
-    """Return the captions without words that equal the word before them."""
-    return {id_: " ".join(word for word, _ in groupby(caption.split())) for id_, caption in captions.items()}
+    """Return the captions, of tokens joined by spaces, without tokens that equal the token before them."""
+    return {id_: " ".join(token for token, _ in groupby(caption.split(" "))) for id_, caption in captions.items()}
 
 
 def score_captions(predictions: Mapping[str, str], split: CaptionDataset) -> dict[str, float | None]:

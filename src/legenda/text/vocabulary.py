@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,14 +46,14 @@ class TokenList:
     def load(cls, path: str | Path) -> Self:
         """Read a file that `save` wrote; raise DataError with the file and the line at fault."""
         hint = f"give the file of a run folder that holds {cls.kind}"
-        tokens = tuple(read_text(path, hint).removesuffix("\n").split("\n"))
+        tokens = tuple(map(_unescape, read_text(path, hint).removesuffix("\n").split("\n")))
         if problem := cls._find_problem(tokens):
             raise DataError(f"{path} is not {cls.kind}: {problem}; {hint}")
         return cls(tokens)
 
     def save(self, path: str | Path) -> None:
-        """Write one entry a line in UTF-8, entry i on line i + 1."""
-        write_text(path, "\n".join(self.tokens) + "\n")
+        r"""Write one entry a line in UTF-8, entry i on line i + 1, with \n for its line feeds and \\ for \."""
+        write_text(path, "\n".join(map(_escape, self.tokens)) + "\n")
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -97,7 +98,8 @@ class Vocabulary(TokenList):
     serves as BOS and padding where these are absent. `build` puts "<end>" and "<unk>" first; vocabularies of released
     codes may have the special tokens at any index.
 
-    Raise DataError when "<end>" is missing, or a token is empty, contains a line break or occurs twice.
+    A token may be white space, line feeds included, as in MD-SAN's release. Raise DataError when "<end>" is missing, or
+    a token is empty, contains another control character or occurs twice.
     """
 
     kind = "a vocabulary"
@@ -135,8 +137,11 @@ class Vocabulary(TokenList):
         """The id that begins a caption: that of "<begin>", or else of "<end>"."""
         return self.tokens.index(BEGIN) if BEGIN in self.tokens else self.eos_token_id
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Return the tokens before the first EOS, joined by spaces; raise DataError for an id out of range."""
+    def words(self, ids: Iterable[int]) -> tuple[str, ...]:
+        """Return the tokens before the first EOS, one for each id, with spaces in place of line feeds.
+
+        A word may contain white space, as "3\\u00a01/2" does. Raise DataError for an id out of range.
+        """
         tokens = []
         for number in map(index, ids):
             if number == self.eos_token_id:
@@ -145,14 +150,18 @@ class Vocabulary(TokenList):
                 raise DataError(
                     f"id {number} is out of range for a vocabulary of {len(self)} tokens; use the model's vocabulary"
                 )
-            tokens.append(self.tokens[number])
-        return " ".join(tokens)
+            tokens.append(self.tokens[number].replace("\n", " "))
+        return tuple(tokens)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Return the words before the first EOS, joined by spaces; raise DataError for an id out of range."""
+        return " ".join(self.words(ids))
 
     @classmethod
     def _find_problem(cls, tokens: Sequence[str]) -> str | None:
         if END not in tokens:
             return f"no line is {END}"
-        return _invalid_line(tokens) or _repeated_line(tokens)
+        return _invalid_line(tokens, feeds=True) or _repeated_line(tokens)
 
 
 class QuestionVocabulary(TokenList):
@@ -239,15 +248,26 @@ def read_answers(path: str | Path) -> AnswerVocabulary:
     return verified(lambda: AnswerVocabulary(tuple(content)), path, hint)
 
 
-def _invalid_line(tokens: Sequence[str], *, empty: bool = False, spaces: bool = True) -> str | None:
+def _escape(token: str) -> str:
+    return token.replace("\\", r"\\").replace("\n", r"\n")
+
+
+def _unescape(line: str) -> str:
+    """Return the entry of a line; a backslash that `_escape` has not written, as in other programs' files, stays."""
+    return re.sub(r"\\([n\\])", lambda match: "\n" if match[1] == "n" else "\\", line) if "\\" in line else line
+
+
+def _invalid_line(
+    tokens: Sequence[str], *, empty: bool = False, spaces: bool = True, feeds: bool = False
+) -> str | None:
     for line, token in enumerate(tokens, start=1):
         if not token and not empty:
             return f"line {line} is empty"
         if not spaces and token.split() != [token]:
             return f"line {line} contains white space"
-        if "\n" in token or "\r" in token:
+        if "\r" in token or ("\n" in token and not feeds):
             return f"the entry of line {line} contains a line break"
-        if _has_control(token):
+        if _has_control(token.replace("\n", "")):
             return f"the entry of line {line} contains a control character or half of a surrogate pair"
     return None
 
