@@ -60,7 +60,7 @@ def _write_coco(folder: Path) -> None:
         for n, split in zip(IMAGES, SPLITS, strict=True)
     ]
     _write(folder / "dataset_coco.json", {"images": entries})
-    for name in ("coco", "coco_grid", "coco_grid152", "coco_resnet101"):
+    for name in ("coco", "coco_grid", "coco_grid152", "coco_senet154"):
         write_features(folder / f"{name}.safetensors", list(map(str, IMAGES)))
     for entry in entries:
         del entry["cocoid"]

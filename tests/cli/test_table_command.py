@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from command_results import error_of
+from default_data import write_translations
 from legenda.cli._parallel import run_parallel
 from legenda.cli.main import main
 from legenda.cli.table import process_environments
@@ -319,3 +320,13 @@ def test_rows_that_are_recipes_are_trained_and_others_are_not(work, tmp_path, ru
     assert training == [*("train", recipe, "training.epochs=2", "training.seed=1"), *("--out", f"{out}/{recipe}/seed1")]
     assert evaluation[:2] == ["evaluate", f"{out}/{recipe}/seed1"]
     assert " here " not in printed.partition("Lines")[0]
+
+
+@pytest.mark.parametrize(("given", "beam"), [("", "4"), ("--beam-size 2", "2")])
+def test_the_beam_is_the_papers_unless_another_is_given(work, tmp_path, run_command, given, beam):
+    write_translations(tmp_path)
+    changes = f"data.folder={tmp_path / 'wmt14'} model.dim=8 model.num_heads=2 model.num_layers=1"
+    code, printed, _ = run_command(f"table ngsan.table8 {changes} {given} --out {tmp_path}/out")
+    assert (code, len(work)) == (0, 2)
+    assert all(jobs[-1][jobs[-1].index("--beam-size") + 1] == beam for jobs in work.values())
+    assert f"beam {beam}" in printed

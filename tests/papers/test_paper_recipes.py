@@ -1,5 +1,7 @@
 """Every recipe is a whole, valid configuration, and says what the papers and releases say."""
 
+import re
+
 import pytest
 import torch
 
@@ -7,10 +9,11 @@ from legenda.data.captions import ScenesData
 from legenda.errors import ConfigError
 from legenda.extras.vqa import VqaData
 from legenda.models import describe_model, list_models
-from legenda.models.registry import build_model
-from legenda.papers import all_recipes, get_recipe
+from legenda.models.registry import build_model, configure
+from legenda.papers import all_recipes, get_recipe, get_table
 from legenda.recipes import Recipe
 from legenda.tasks.base import TASKS
+from legenda.training.schedules import Constant
 
 RECIPES = all_recipes()
 
@@ -57,7 +60,7 @@ def test_every_captioning_row_has_a_small_self_on_scenes():
         assert isinstance(recipe.data, ScenesData)
         overrides = RECIPES[f"scenes.{large.model}"].model_overrides
         assert recipe.model_overrides == {**overrides, **large.model_overrides}
-        assert build(recipe).config.dim == 64
+        assert build(recipe).config.dim == (1024 if name == "coco.updown_aoanet" else 64)  # a width of its own stays
     assert build(get_recipe("scenes.mdsan.table12.msa_23")).config.num_layers == 3
     for name in ("scenes.scenes.ngsan", "scenes.vqa2.mcan_small", "scenes.nothing"):
         with pytest.raises(ConfigError, match=f"there is no recipe '{name}'"):
@@ -101,6 +104,43 @@ def test_captioning_trains_as_papers_and_releases_do():
         "max_length",
         5,
     )
+
+
+def test_x_lan_as_printed_has_one_adam_and_40_images():
+    first, second = RECIPES["coco.xlan_paper"].stages
+    for name in ("optimizer", "betas", "eps", "batch_size"):
+        assert getattr(first, name) == getattr(second, name)
+    assert (second.batch_size, second.epochs, second.schedule) == (40, 35, Constant(learning_rate=1e-5))
+
+
+def test_no_recipe_waits_for_the_last_of_rates_that_are_all_the_same():
+    for name, recipe in RECIPES.items():
+        for stage in recipe.stages:
+            assert not (isinstance(stage.schedule, Constant) and stage.last_rate_patience), name
+
+
+def test_the_up_down_of_aoanet_has_its_settings():
+    baseline, aoanet = RECIPES["coco.updown_aoanet"], RECIPES["coco.aoanet"]
+    assert (baseline.data, baseline.stages) == (aoanet.data, aoanet.stages)
+    config = configure("updown", {**baseline.model_overrides, "vocab_size": 9})
+    assert (config.dim, config.dropout) == (1024, 0.5)
+
+
+def test_rows_of_other_features_read_the_files_that_the_guide_of_coco_makes():
+    """Bottom-Up regions and the grid; another network's features have its name."""
+    features = {name: str(getattr(recipe.data, "features", "")) for name, recipe in RECIPES.items()}
+    halves = {"table14": "coco_grid", "table14_regions": "coco", "table1": "coco_grid", "table1_regions": "coco"}
+    for table, expected in halves.items():
+        for row in get_table(f"mdsan.{table}").rows:
+            if row.recipe is not None:
+                assert f"{expected}.safetensors" in features[row.recipe], row.recipe
+    for name in ("coco.xlan_senet154", "coco.xtransformer_senet154"):
+        assert features[name] == "coco_senet154.safetensors"
+        whole = RECIPES[name.removesuffix("_senet154")]
+        assert (RECIPES[name].model_overrides, RECIPES[name].stages) == (whole.model_overrides, whole.stages)
+    on_coco = {path for name, path in features.items() if name.startswith(("coco.", "vqa2.", "refcoco"))}
+    names = {part for path in on_coco for part in re.findall(r"coco\w*(?=\.safetensors)", path)}
+    assert names == {"coco", "coco_grid", "coco_grid152", "coco_senet154"}
 
 
 def test_vatex_has_the_vocabulary_and_the_lengths_of_its_release():

@@ -24,7 +24,7 @@ ROWS = {
     **{"mdsan.table12": 8, "mdsan.table13": 4, "mdsan.table2": 6, "mdsan.table2_four": 5, "mdsan.table3": 15},
     **{
         "mdsan.table14": 2,
-        "mdsan.table14_resnet101": 6,
+        "mdsan.table14_regions": 6,
         "mdsan.table15_refcoco": 7,
         "mdsan.table15_refcoco_plus": 7,
         "mdsan.table15_refcocog": 5,
@@ -73,6 +73,10 @@ def test_rows_of_equal_configurations_are_trained_once():
     assert len({shared_recipe(*row) for row in rows}) < len(set(rows)) - 25
 
 
+def test_the_beam_of_a_table_is_that_of_its_paper():
+    assert {name: table.beam_size for name, table in TABLES.items() if table.beam_size != 3} == {"ngsan.table8": 4}
+
+
 def test_what_rows_change():
     overrides = {name: get_recipe(name).model_overrides for name in ("mdsan.table4.layers_5", "ngsan.table2.bn")}
     assert overrides == {"mdsan.table4.layers_5": {"num_layers": 5}, "ngsan.table2.bn": {"norm": "bn"}}
@@ -99,6 +103,7 @@ def test_the_numbers_stand_in_the_papers_text_in_one_line_and_in_this_order(shar
 
 
 def _plain(text: str) -> str:
+    text = text.replace("\t817\t", "\t81.7\t")  # the point of X-Transformer's BLEU-1 is lost
     numbers = re.sub(r"(\.\d+)M\b", r"\1", re.sub(r"</?b>|\*\*", "", text).replace("–", "-"))
     return re.sub(r"(\.\d)0(?=\s)", r"\1", numbers)
 

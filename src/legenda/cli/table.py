@@ -71,8 +71,8 @@ class TableOptions(Config):
     """Rows trained at once; by default the number of CUDA devices, or 1 without any."""
     split: Literal["val", "test"] = "test"
     """The split that is captioned and scored."""
-    beam_size: Count = 3
-    """Number of beams."""
+    beam_size: Count | None = None
+    """Number of beams; by default that of the table's paper, 3 or 4."""
     scenes: bool = False
     """Train small models on the embedded scenes instead of COCO: minutes for each row, and no downloads. The scores are
     not comparable with the paper's."""
@@ -227,7 +227,7 @@ def make_runs(table: PaperTable, options: TableOptions, out: Path) -> tuple[list
     for key in options.rows:
         if key not in rows:
             raise ConfigError(f"{table.name} has no row {key!r}; {did_you_mean(key, rows)}")
-    runs, ensembles = [], []
+    runs, ensembles, beam_size = [], [], options.beam_size or table.beam_size
     splits = {name: f" on {name}" for _, _, name in (metric.partition(" on ") for metric in table.metrics) if name}
     for key, row in rows.items():
         if options.rows and key not in options.rows:
@@ -246,7 +246,7 @@ def make_runs(table: PaperTable, options: TableOptions, out: Path) -> tuple[list
         folders, stage = _folders(row, table, options, out)
         metrics, submission = "fast" if options.scenes else "auto", out / table.name / key if of_server else None
         scored = splits or {table.split or options.split: ""}
-        single = RowRun(key, recipe, (), scored, options.beam_size, metrics, stage, submission, features)
+        single = RowRun(key, recipe, (), scored, beam_size, metrics, stage, submission, features)
         of_row: list[RowRun] = []
         for seed, folder in enumerate(folders):
             seeds = tuple(f"{stage}.seed={seed}" for stage in stage_names(recipe) if several)
@@ -389,7 +389,8 @@ def _write_table(
             scores.setdefault(row.key, []).append(evaluated)
     notes = {row.key: row.remark for row in runs if row.remark}
     notes |= {row.key: f"training failed: {failed[name]}" for row in runs for name in failed if row.uses(name)}
-    result = score_table(table, scores, notes, table.split or options.split, options.beam_size, scenes=options.scenes)
+    split, beam_size = table.split or options.split, options.beam_size or table.beam_size
+    result = score_table(table, scores, notes, split, beam_size, scenes=options.scenes)
     page, text = out / f"{table.name}.html", out / f"{table.name}.md"
     write_text(text, markdown(result))
     write_score_page(result, page)

@@ -35,10 +35,10 @@ from legenda.regions import Memory, Regions, masked_mean
 class AoANetConfig(AttentionConfig, CaptionerConfig):
     """Options of AoANet and its ablations; the defaults are those of the released code.
 
-    `variant="paper"` follows the equations as printed: no ReLU after region and word embeddings, normalization after
-    each layer of the refiner (Eq. 7) instead of before it, none of the decoder's query, no biases in the projections of
-    attention and in the output layer, and the projected query in information and gate (Eq. 6). By default
-    it has dropout of embeddings and of the output layer's input alone.
+    `variant="paper"` follows the equations as printed: no ReLU after region and word embeddings and after the linear
+    context of "base" (section 4.4), normalization after each layer of the refiner (Eq. 7) instead of before it, none of
+    the decoder's query, no biases in the projections of attention and in the output layer, and the projected query in
+    information and gate (Eq. 6). By default it has dropout of embeddings and of the output layer's input alone.
     """
 
     generation: ClassVar[Mapping[str, Any]] = {"finished_beams": "release", "max_length": 20}
@@ -64,7 +64,8 @@ class AoANetConfig(AttentionConfig, CaptionerConfig):
     ff_dim: PositiveInt = 2048
     """Inner channels of that network."""
     context: Literal["aoa", "lstm", "lstm_aoa", "linear"] = "aoa"
-    """How the decoder computes the context from attended regions and hidden state (Figure 7); linear is "base"."""
+    """How the decoder computes the context from attended regions and hidden state (Figure 7); linear is "base", which
+    the release follows by a ReLU."""
     multi_head: bool = True
     """Multi-head attention in the decoder; otherwise one additive head."""
     additive_dim: PositiveInt = 512
@@ -319,7 +320,8 @@ class AoANetDecoder(Decoder):
         attended, attention_weights = self.attention.attend(queries, *cross_kv, mask, need_weights=need_weights)
         second = None
         if self.linear is not None:
-            context = F.relu(self.linear(torch.cat([attended, hidden], dim=-1)))
+            context = self.linear(torch.cat([attended, hidden], dim=-1))
+            context = context if self.variant == "paper" else F.relu(context)
         elif self.second_lstm is not None and state.second is not None:
             previous = tuple(part.flatten(0, 1) for part in state.second)
             current = self.second_lstm(torch.cat([attended, hidden], dim=-1).flatten(0, 1), previous)

@@ -88,7 +88,8 @@ class PaperTable:
     name: that on the command line. source: paper and number of the table. metrics: the columns, by the names of
     `legenda.metrics` ("CIDEr-D", which the papers also call CIDEr); "accuracy on testA" is that of another split, and
     columns that only a server computes have no scores here. note: a remark. stages: "first" where the rows end with
-    cross-entropy. split: that of the scores, where the command line does not choose it.
+    cross-entropy. split: that of the scores, where the command line does not choose it. beam_size: that of the paper's
+    search.
     """
 
     name: str
@@ -99,6 +100,7 @@ class PaperTable:
     note: str = ""
     stages: Stages = "all"
     split: str = ""
+    beam_size: int = 3
 
     @property
     def is_of_server(self) -> bool:
@@ -272,7 +274,8 @@ def _library() -> _Library:
             for key, group in tables.items():
                 name = f"{paper}.{key}"
                 rows = tuple(_read_row(library, group, group.get("prefix", name), *row) for row in group["rows"])
-                fields = {key: group[key] for key in ("title", "source", "note", "stages", "split") if key in group}
+                known = ("title", "source", "note", "stages", "split", "beam_size")
+                fields = {key: group[key] for key in known if key in group}
                 table = PaperTable(name=name, metrics=tuple(group["metrics"]), rows=rows, **fields)
                 library.tables[name] = table
         for group in content.get("recipes", ()):

@@ -1,0 +1,27 @@
+"""AoANet's decoders of Figure 7."""
+
+import pytest
+import torch
+
+import legenda
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("multi_head", [True, False])
+def test_the_base_decoder_as_printed_has_a_linear_context_and_as_released_a_relu(draw_regions, multi_head):
+    """Section 4.4 and Figure 7 (a), and the release's code."""
+    sizes = {"vocab_size": 11, "feature_dim": 6, "dim": 16, "num_heads": 2, "num_layers": 0, "additive_dim": 8}
+    regions, tokens = draw_regions((5, 3), dim=6), torch.tensor([[2], [3]])
+    for variant in ("paper", "released"):
+        torch.manual_seed(0)
+        options = {"context": "linear", "multi_head": multi_head, "variant": variant}
+        model = legenda.create_model("aoanet", **sizes, **options).eval()
+        memory = model.encode(regions)
+        _, state = model.decoder.step(tokens, model.decoder.init_state(memory, 1), memory)
+        values = state.attention.squeeze(1) @ memory.states
+        if multi_head:
+            values = model.decoder.attention.value(memory.states).unflatten(-1, (2, 8)).transpose(1, 2)
+            values = (state.attention.squeeze(1).unsqueeze(2) @ values).flatten(1).unsqueeze(1)
+        expected = model.decoder.linear(torch.cat([values, state.hidden], dim=-1))
+        assert (expected < 0).any()
+        torch.testing.assert_close(state.context, expected if variant == "paper" else expected.relu())
