@@ -10,6 +10,7 @@ from small_runs import DATA, SECOND, TRAINING, assert_same, outcome, run, scored
 
 import legenda
 from legenda.data.captions import EncodedCaptions
+from legenda.decoding.generation import GenerationConfig
 from legenda.errors import LegendaError
 from legenda.models.checkpoint import load_weights
 from legenda.tasks import Captioning
@@ -113,11 +114,12 @@ def test_the_second_stage_begins_with_the_best_model_of_the_first(tmp_path, monk
 
 def test_a_stage_can_change_rates_of_dropout(completed_run, tmp_path, monkeypatch):
     """What differs is the rate alone: the words, the weights it begins with and the kept model are the run's."""
-    rates = []
+    rates, searches = [], []
     original = self_critical_module.SelfCriticalObjective.prepare
 
     def noted(self, *args):
         rates.append((self.model.config.dropout, self.model.encoder.dropout.p))
+        searches.append(self.model.generation_config)
         return original(self, *args)
 
     monkeypatch.setattr(self_critical_module.SelfCriticalObjective, "prepare", noted)
@@ -125,6 +127,9 @@ def test_a_stage_can_change_rates_of_dropout(completed_run, tmp_path, monkeypatc
     run(tmp_path / "run", FIRST, fine_tuning=changed)
     assert set(rates) == {(0.0, 0.0)}
     assert len(rates) == 12
+    saved = legenda.load(tmp_path / "run").generation_config
+    assert saved.suppress_tokens
+    assert all(search == saved for search in searches)
     before, after = outcome(completed_run), outcome(tmp_path / "run")
     assert before["vocabulary"] == after["vocabulary"]
     assert before["history"][:2] == after["history"][:2]
@@ -151,6 +156,26 @@ def test_set_dropout_gives_the_model_that_its_rates_would_have_made(name, sized)
         torch.manual_seed(3)
         outputs.append(module.train()(regions, torch.full((2, 1, 5), 7)))
     torch.testing.assert_close(*outputs, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["ngsan", "aoanet", "xlan", "xtransformer", "mdsan", "updown"])
+def test_set_dropout_changes_rates_and_nothing_else(name, sized):
+    """Not what a user has set on the model: its search, nor numbers of its modules that are no rates."""
+    sizes = sized(name, vocab_size=20, feature_dim=8, dim=16, num_heads=2, num_layers=1, decoder_layers=1, ff_dim=16)
+    model = legenda.create_model(name, **sizes)
+    search = GenerationConfig(bos_token_id=2, eos_token_id=3, suppress_tokens=(1,), max_length=9)
+    model.generation_config, options = search, dict(vars(model.config))
+    norms = [module for module in model.modules() if isinstance(module, torch.nn.LayerNorm)]
+    for norm in norms:
+        norm.eps = 0.5
+    before = [dict(vars(module)) for module in model.modules()]
+    rates = {field: 0.4 for field, rate in options.items() if field.endswith("dropout") and isinstance(rate, float)}
+    for changed in ({**options, **rates}, options):
+        loop_module.set_dropout(model, changed)
+        assert dict(vars(model.config)) == changed
+        assert model.generation_config is search
+        assert {norm.eps for norm in norms} <= {0.5}
+    assert [dict(vars(module)) for module in model.modules()] == before
 
 
 def test_a_run_can_start_from_another_run_and_keeps_its_words(completed_run, tmp_path):

@@ -452,11 +452,17 @@ class TrainingLoop:
 
 
 def set_dropout(model: Model, options: Mapping[str, Any]) -> None:
-    """Give each module of a model the dropout rates that it has in a model of `options`; tensors stay as they are."""
+    """Give a model the dropout rates of a model of `options`, and leave everything else as it is.
+
+    Two models without values, one of the present configuration and one of `options`, show which numbers and
+    configurations of the modules follow from the rates.
+    """
     if dict(vars(model.config)) == dict(options):
         return
     with torch.random.fork_rng(devices=[]):
-        other = build_on_meta(model.name, options) or build_model(model.name, options)
-    for module, template in zip(model.modules(), other.modules(), strict=True):
-        rates = {name: value for name, value in vars(template).items() if isinstance(value, float | BaseModel)}
-        vars(module).update(rates)
+        pair = (vars(model.config), options)
+        present, wanted = (build_on_meta(model.name, given) or build_model(model.name, given) for given in pair)
+    for module, old, new in zip(model.modules(), present.modules(), wanted.modules(), strict=True):
+        for name, value in vars(new).items():
+            if isinstance(value, float | BaseModel) and value != vars(old)[name]:
+                vars(module)[name] = value
