@@ -26,7 +26,7 @@ from legenda.cli.main import main as legenda
 from legenda.io import write_json
 from legenda.papers import get_recipe
 from legenda.tasks.captioning import Captioning
-from legenda.training.distributed import autocast_plugin
+from legenda.training.distributed import stage_precision
 from legenda.training.stage import Stage
 
 STEPS = {
@@ -84,10 +84,10 @@ def print_pilot(work: Path, number: int, precision: str) -> None:
     stages, seconds = {}, {model: [] for model in STEPS}
     with TemporaryDirectory() as folder:
         for model, recipe in recipes.items():
-            plugin = autocast_plugin(precision, "cpu") if precision != "float32" else None
+            fabric = Fabric(accelerator="cpu", plugins=stage_precision("cpu"))
             created = task.create(recipe.model, recipe.model_overrides, None)
             config = recipe.stages[0].replace(precision=precision)
-            stages[model] = TimedStage(Fabric(accelerator="cpu", plugins=plugin), task, created, config, Path(folder))
+            stages[model] = TimedStage(fabric, task, created, config, Path(folder))
         for step in range(number + 2):
             batch = np.random.default_rng(step).choice(len(task.train), config.batch_size, replace=False)
             for model, stage in stages.items():

@@ -12,6 +12,7 @@ from small_runs import DATA, TRAINING, assert_same, outcome, run, scored, stop_a
 from legenda.errors import LegendaError
 from legenda.models import Captioner
 from legenda.run_folder import STATE
+from legenda.tasks.objectives import CrossEntropy
 from legenda.training import Constant, is_finished
 from legenda.training import loop as loop_module
 from legenda.training import stage as stage_module
@@ -139,6 +140,29 @@ def test_half_precision_is_resumed_with_its_scale(tmp_path, monkeypatch):
     assert scaler["scale"] >= 1
     assert scaler["_growth_tracker"] > 0
     stop_and_resume(monkeypatch, "save_state", 2, lambda: run(tmp_path / "run", training), done=True)
+    assert_same(outcome(tmp_path / "whole"), outcome(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("precisions", [("float32", "bf16"), ("bf16", "float32"), ("bf16", "fp16")])
+def test_each_stage_computes_in_its_own_precision(tmp_path, monkeypatch, precisions):
+    """Also where the run was stopped in its second stage, which then ends as if it had not been."""
+    dtypes = []
+    original = CrossEntropy.forward
+
+    def noted(self, *args):
+        if torch.is_grad_enabled():
+            dtypes.append(self.model.encoder.input(torch.zeros(1, self.model.config.feature_dim)).dtype)
+        return original(self, *args)
+
+    monkeypatch.setattr(CrossEntropy, "forward", noted)
+    first, second = (TRAINING.replace(epochs=1, precision=name) for name in precisions)
+    run(tmp_path / "whole", first, fine_tuning=second)
+    kinds = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    assert dtypes == [kinds[name] for name in precisions for _ in range(6)]
+    assert bool(read_progress(tmp_path / "whole").scaler) == (precisions[1] == "fp16")
+    stop_and_resume(
+        monkeypatch, "save_state", 4, lambda: run(tmp_path / "run", first, fine_tuning=second), done=True
+    )  # after four steps of the second stage
     assert_same(outcome(tmp_path / "whole"), outcome(tmp_path / "run"))
 
 

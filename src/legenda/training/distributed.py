@@ -7,7 +7,7 @@ recognized by their methods.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -37,19 +37,36 @@ def describe_idle_devices(config: TrainingConfig, world_size: int) -> str | None
     )
 
 
-def autocast_plugin(precision: Precision, device: str) -> Any:
-    """Return Fabric's plugin for bf16 or fp16 without its conversion of inputs.
+def stage_precision(device: str) -> Any:
+    """Return Fabric's plugin for the precision of a stage: float32 until its `use(precision)` is called.
 
     Fabric rounds every floating-point tensor of a batch to half precision; boxes and targets need float32, and autocast
-    converts the inputs of the operations that compute in half precision.
+    converts the inputs of the operations that compute in half precision. A gradient scaler is kept while the precision
+    stays fp16.
     """
     from lightning_fabric.plugins import MixedPrecision
 
-    class Autocast(MixedPrecision):
+    class StagePrecision(MixedPrecision):
+        stage_precision: Precision = "float32"
+
+        def use(self, precision: Precision) -> None:
+            if precision == self.stage_precision:
+                return
+            self.stage_precision = precision
+            self.scaler = torch.amp.GradScaler(device) if precision == "fp16" else None
+
+        def forward_context(self) -> AbstractContextManager[Any]:
+            if self.stage_precision == "float32":
+                return nullcontext()
+            return torch.autocast(device, dtype=torch.bfloat16 if self.stage_precision == "bf16" else torch.float16)
+
         def convert_input(self, data: Any) -> Any:
             return data
 
-    return Autocast("bf16-mixed" if precision == "bf16" else "16-mixed", device)
+        def convert_output(self, data: Any) -> Any:
+            return data if self.stage_precision == "float32" else super().convert_output(data)
+
+    return StagePrecision("bf16-mixed", device)
 
 
 def shard(module: nn.Module, mesh: DeviceMesh) -> Any:

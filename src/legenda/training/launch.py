@@ -34,7 +34,7 @@ from legenda.run_folder import CONFIG, STATE, WEIGHTS, name_stages, read_config,
 from legenda.tasks.base import Task, describe_split
 from legenda.training.checkpoint import read_progress
 from legenda.training.config import TrainingConfig
-from legenda.training.distributed import autocast_plugin, describe_idle_devices, shard
+from legenda.training.distributed import describe_idle_devices, shard, stage_precision
 from legenda.training.loop import TrainingLoop, check_monitor
 from legenda.training.stage import Stage
 
@@ -236,7 +236,7 @@ def train(
     for name, stage in name_stages(stages).items():
         task.check_objective(stage, name)
         check_monitor(stage.monitor, task, name)
-    fabric = _launch(first, device, devices, nodes, strategy)
+    fabric = _launch(device, devices, nodes, strategy)
     if fabric.is_global_zero:
         for warning in {describe_idle_devices(stage, fabric.world_size) for stage in stages} - {None}:
             _LOG.warning(warning)
@@ -279,9 +279,7 @@ def _check_extractor(task: Task, source: Path) -> None:
         )
 
 
-def _launch(
-    training: TrainingConfig, device: str, devices: int, nodes: int, strategy: Literal["ddp", "fsdp"]
-) -> Fabric:
+def _launch(device: str, devices: int, nodes: int, strategy: Literal["ddp", "fsdp"]) -> Fabric:
     """Return the devices; with several, this process continues as the first worker."""
     from lightning_fabric import Fabric  # late: it takes seconds, and only training needs it
     from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
@@ -293,12 +291,11 @@ def _launch(
     torch_device = ComputeOptions(device=device).resolve()
     if torch_device.index is not None and world_size > 1:
         raise ConfigError(f"{device} is one device, but {world_size} are to be used; choose cuda, or one device")
-    mixed = training.precision != "float32"
     fabric = Fabric(
         accelerator=torch_device.type,
         devices=devices if torch_device.index is None else [torch_device.index],
         num_nodes=nodes,
-        plugins=autocast_plugin(training.precision, torch_device.type) if mixed else None,
+        plugins=stage_precision(torch_device.type),
         strategy=fabric_strategy,
     )
     if world_size > 1:
@@ -323,7 +320,7 @@ def estimate_seconds(
         size = min(config.batch_size, len(task.train))
         batches = [rng.choice(len(task.train), size, replace=False) for _ in range(STEPS)]
         durations = []
-        fabric, model = _launch(config, device, 1, 1, "ddp"), task.create(model_name, overrides, None)
+        fabric, model = _launch(device, 1, 1, "ddp"), task.create(model_name, overrides, None)
         with (
             TemporaryDirectory(prefix="legenda-estimate-") as folder,
             closing(Stage(fabric, task, model, config, Path(folder))) as stage,

@@ -126,8 +126,10 @@ class Stage:
     """A model on its device with the objective and the optimizer of one training stage."""
 
     def __init__(self, fabric: Fabric, task: Task, model: Model, config: TrainingConfig, folder: Path) -> None:
-        """folder: gets the batch of a loss that is not finite."""
+        """fabric: with the plugin `stage_precision`; folder: gets the batch of a loss that is not finite."""
         self.fabric, self.task, self.model, self.config, self.folder = fabric, task, model, config, folder
+        precision: Any = fabric.strategy.precision
+        precision.use(config.precision)
         self.objective = task.objective(model, config)
         if (backbone := find_backbone(model)) is not None:
             backbone.set_trainable(config.backbone_rate > 0)
