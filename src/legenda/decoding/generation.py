@@ -1,4 +1,4 @@
-"""What all searches share: options, the interface of models and decoders, the output, and a step of all rows at once.
+"""What all searches share: the interface of models and decoders, the output, and a step of all rows at once.
 
 A decoder has K rows of tokens for each image, and a state between steps with its caches.
 """
@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
-from itertools import chain
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from legenda.config import Config, Count, NonNegativeFloat, NonNegativeInt
 from legenda.errors import ConfigError, DataError
 from legenda.regions import Memory, Regions
+from legenda.runtime.settings import GenerationConfig
 
 
 @runtime_checkable
@@ -138,57 +137,6 @@ def empty_kv(
     B, _, D = memory.states.shape
     zeros = memory.states.new_zeros(B, num_rows, num_heads, capacity, D // num_heads, dtype=dtype)
     return tuple((zeros, zeros) for _ in memory.cross_kv)
-
-
-class GenerationConfig(Config):
-    """Options of generation: each model has its own as `model.generation_config`, and every call may override them.
-
-    Raises ConfigError for a value of the wrong type or out of range.
-    """
-
-    bos_token_id: NonNegativeInt = 0
-    """The token before the first one."""
-    eos_token_id: NonNegativeInt = 0
-    """The token that ends a sequence."""
-    pad_token_id: NonNegativeInt | None = None
-    """The token that follows eos in outputs; eos itself by default."""
-    suppress_tokens: tuple[NonNegativeInt, ...] = ()
-    """Tokens that are never generated."""
-    beam_suppress_tokens: tuple[NonNegativeInt, ...] = ()
-    """Tokens that beam search does not generate."""
-    max_length: Count = 20
-    """Greatest number of tokens, eos included."""
-    finished_beams: Literal["keep", "release"] = "keep"
-    """What happens to a hypothesis of beam search that has ended. "keep": it stays in the beam and competes with the
-    unfinished ones (Meshed-Memory Transformer, X-LAN, MD-SAN). "release": it is stored, and its slot is released to the
-    best unfinished one (AoANet, and the search behind X-LAN's paper)."""
-    length_penalty: NonNegativeFloat = 0.0
-    """Exponent p of the length normalization of scores."""
-    length_normalization: Literal["power", "gnmt"] = "power"
-    """What the sum of the log-probabilities of n tokens, eos included, is divided by. "power": n**p; "gnmt":
-    ((5 + n) / 6)**p (Wu et al., 2016, Eq. 14)."""
-    no_immediate_repeat: bool = False
-    """Never generate the same token twice in a row."""
-    forbidden_last_tokens: tuple[NonNegativeInt, ...] = ()
-    """Tokens that eos may not follow."""
-    no_repeat_ngram_size: NonNegativeInt = 0
-    """Never generate an n-gram of this size twice in a sequence; 0 allows all."""
-    required_tokens: tuple[tuple[NonNegativeInt, ...], ...] = ()
-    """Sets of tokens; one of each occurs in every sequence of beam search (Anderson et al., 2017)."""
-    trigram_penalty: NonNegativeFloat = 0.0
-    """Subtracted from a token's log-probability for each time that the trigram it would complete has occurred before in
-    its row; greedy decoding and sampling apply it, beam search does not, as in AoANet's release."""
-
-    @property
-    def token_ids(self) -> tuple[int, ...]:
-        """All token ids of the configuration."""
-        suppressed = self.suppress_tokens + self.beam_suppress_tokens + self.forbidden_last_tokens
-        return (self.bos_token_id, self.eos_token_id, self.padding_id, *suppressed, *chain(*self.required_tokens))
-
-    @property
-    def padding_id(self) -> int:
-        """The token that follows eos in outputs."""
-        return self.eos_token_id if self.pad_token_id is None else self.pad_token_id
 
 
 class _HasAttributes(type(Protocol)):  # type: ignore[invalid-inheritance]

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from legenda.compute import SearchOptions
 from legenda.decoding.beam import beam_search
-from legenda.decoding.generation import GenerationConfig, GenerationOutput, SupportsGeneration, encode_inputs
+from legenda.decoding.generation import GenerationOutput, SupportsGeneration, encode_inputs
 from legenda.decoding.sampling import sample
-from legenda.errors import ConfigError, did_you_mean
 from legenda.regions import Memory, Regions
+from legenda.runtime.settings import override
 from legenda.text import Vocabulary
 
 
@@ -35,7 +35,7 @@ def search(
     """
     if hasattr(model, "generate"):  # a model of transformers
         return model.generate(inputs, options, num_captions)
-    config = _override(model.generation_config, options, vocabulary)
+    config = override(model.generation_config, options, vocabulary)
     memory = encode_inputs(model, inputs)
     if options.do_sample:
         seeds = (f"{options.seed} {name}" for name in names or range(len(memory)))
@@ -63,25 +63,6 @@ def search(
         generation_config=config,
     )
     return sort_rows(output, output.scores, num_captions) if is_diverse else output
-
-
-def _override(config: GenerationConfig, options: SearchOptions, vocabulary: Vocabulary) -> GenerationConfig:
-    names = ("max_length", "length_penalty", "no_repeat_ngram_size", "trigram_penalty")
-    changes = {name: value for name in names if (value := getattr(options, name)) is not None}
-    if options.forbidden_last_words is not None:
-        changes["forbidden_last_tokens"] = _token_ids(options.forbidden_last_words, vocabulary, "to forbid")
-    if options.must is not None:
-        sets = (words.split("|") for words in options.must)
-        changes["required_tokens"] = tuple(_token_ids(words, vocabulary, "that could be required") for words in sets)
-    return config.replace(**changes)
-
-
-def _token_ids(words: Sequence[str], vocabulary: Vocabulary, purpose: str) -> tuple[int, ...]:
-    words = [word if word in vocabulary.ids else word.lower() for word in words]
-    for word in words:
-        if word not in vocabulary.ids:
-            raise ConfigError(f"the vocabulary has no word {word!r} {purpose}; {did_you_mean(word, vocabulary.ids)}")
-    return tuple(vocabulary.ids[word] for word in words)
 
 
 def sort_rows(output: GenerationOutput, keys: Tensor, count: int) -> GenerationOutput:

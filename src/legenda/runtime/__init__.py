@@ -1,0 +1,1 @@
+"""Exported captioners: opened by ONNX Runtime and searched in NumPy, without PyTorch."""
