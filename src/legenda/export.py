@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,12 +19,11 @@ from legenda.decoding.generation import resolve_config
 from legenda.errors import CheckpointError, ConfigError, import_extra
 from legenda.io import write_json
 from legenda.models.base import Captioner, eval_mode
-from legenda.regions import Regions
+from legenda.regions import Memory, Regions
+from legenda.runtime.folder import GRID_BOXES, OF_RUN, SETTINGS, VOCABULARY, ExportedModel, Format, digest
 
-Format = Literal["onnx", "torch"]
 TOLERANCE = 1e-3
 """The largest difference from PyTorch, in float32, of any output of the exported files."""
-_SETTINGS, _VOCABULARY = "export.json", "vocabulary.json"
 
 NamedTensors = dict[str, Tensor]
 Run = Callable[[Mapping[str, Tensor]], NamedTensors]
@@ -32,28 +32,43 @@ Run = Callable[[Mapping[str, Tensor]], NamedTensors]
 
 @dataclass(frozen=True)
 class ExportReport:
-    """The files of an export, and the largest absolute difference of an output from PyTorch's."""
+    """The files of an export, and the largest absolute difference of an output from PyTorch's.
+
+    With int8 weights the difference is that of the float32 files from which they were made, and `int8_difference` the
+    largest difference of their logits.
+    """
 
     files: tuple[Path, ...]
     max_difference: float
+    int8_difference: float | None = None
 
 
 def export_captioner(
-    model: Captioner, out: str | Path, *, format: Format = "onnx", max_length: int | None = None
+    model: Captioner,
+    out: str | Path,
+    *,
+    format: Format = "onnx",
+    max_length: int | None = None,
+    int8: bool = False,
+    config: Mapping[str, Any] = types.MappingProxyType({}),
 ) -> ExportReport:
-    """Write the model into the folder `out` and check it.
+    """Write the model into the folder `out`, which `legenda.open` takes, and check it.
 
-    encoder: features (B, N, D), boxes (B, N, 4) and mask (B, N) to memory.* and state.*, the state of one empty row per
-    image; a model with a backbone takes images as features (B, 1, 3 * S * S), pixels in 0..1. decoder: tokens (B, 1),
-    memory.* and state.* to logits (B, 1, V), attention (B, 1, H, N) and next_state.*, the state for the next of at most
-    `max_length` calls, by default that of `model.generation_config`. Beams of an image are further images. With the
-    files come vocabulary.json, a list of the tokens by id, and export.json, the settings of model and generation.
+    encoder: features (B, N, D), boxes (B, N, 4) and mask (B, N) to memory.* of the image, and to state.* and shared.*,
+    the decoder's state with one empty row (B, 1, ...) and what all rows share; a model with a backbone takes images as
+    features (B, 1, 3 * S * S), pixels in 0..1. decoder: tokens (B, K), memory.*, state.* and shared.* to logits
+    (B, K, V), attention (B, K, H, N), next_state.* and next_shared.*, for at most `max_length` calls, by default that
+    of `model.generation_config`. ONNX files leave out what the decoder does not read. vocabulary.json lists the tokens
+    by id, and export.json holds `ExportedModel`: the settings of model and generation, and of `config`, the
+    configuration of a run, the extractor and how captions are chosen. int8: quantize the weights of ONNX files.
 
     Raise ConfigError where a package is missing or the decoder has no state of fixed size, and CheckpointError where an
     output differs from PyTorch's by more than TOLERANCE; nothing is written then.
     """
-    out, config = Path(out), resolve_config(model, None, max_length=max_length)
-    length = config.max_length
+    out, generation_config = Path(out), resolve_config(model, None, max_length=max_length)
+    length = generation_config.max_length
+    if int8 and format != "onnx":
+        raise ConfigError("int8 weights are those of ONNX files; leave int8 out, or choose the format onnx")
     for module in ("onnx", "onnxruntime", "onnxscript") if format == "onnx" else ():
         import_extra(module, "onnx")
     if out.exists() and not out.is_dir():
@@ -62,38 +77,50 @@ def export_captioner(
     out.parent.mkdir(parents=True, exist_ok=True)
     with eval_mode(model), TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as name:
         folder = Path(name)
-        parts = _Encoder(model, length), _Decoder(model, length)
         examples = [_draw_regions(model, 2, 7), _draw_regions(model, 3, 4)]
-        outputs = [parts[0](regions) for regions in examples]
-        inputs = [{"tokens": torch.zeros(len(x["memory.mask"]), 1, dtype=torch.long), **x} for x in outputs]
-        write = _write_onnx if format == "onnx" else _write_torch
-        exported = [
-            write(_trace(parts[0], *examples), folder / "encoder", (list(examples[0]), list(outputs[0]))),
-            write(_trace(parts[1], *inputs), folder / "decoder", (list(inputs[0]), list(parts[1].run(inputs[0])))),
-        ]
-        difference = _compare(parts, exported, examples[1], length)
+        encoder, decoder = _Encoder(model, length), _Decoder(model, length, examples[0])
+        steps = [decoder.example(regions, rows) for regions, rows in zip(examples, (5, 2), strict=True)]
+        names = list(steps[0]), list(decoder.run(steps[0]))
+        run_decoder, read = _WRITERS[format](_trace(decoder, *steps), folder / f"decoder.{_SUFFIXES[format]}", *names)
+        outputs = [name for name in encoder.run(examples[0]) if name in read or name == GRID_BOXES]
+        encoder.outputs = outputs
+        file = folder / f"encoder.{_SUFFIXES[format]}"
+        run_encoder, _ = _WRITERS[format](_trace(encoder, *examples), file, list(examples[0]), outputs)
+        encoder.outputs, parts = None, (encoder, decoder)
+        difference = _compare(parts, (run_encoder, run_decoder), examples[1], length)
         if not difference <= TOLERANCE:
             raise CheckpointError(
                 f"the exported {model.name} differs from PyTorch by {difference:.1e}, more than {TOLERANCE:.0e}, so "
                 "nothing is written; check its weights for extreme values"
             )
-        settings = {
-            "model": model.name,
-            "format": format,
-            "feature_dim": model.config.feature_dim,
-            "image_size": None if model.config.backbone is None else model.config.backbone.image_size,
-            "needs_boxes": model.needs_boxes,
-            "generation_config": to_json(config),
-            "max_difference": difference,
-        }
-        write_json(folder / _SETTINGS, settings)
-        write_json(folder / _VOCABULARY, model.vocabulary.tokens)
+        quantized = None
+        if int8:
+            runs = [_quantize(folder / f"{part}.onnx") for part in ("encoder", "decoder")]
+            quantized = _compare(parts, runs, examples[1], length, only="logits")
+        write_json(folder / VOCABULARY, model.vocabulary.tokens)
+        settings = ExportedModel(
+            model=model.name,
+            format=format,
+            weights="int8" if int8 else "float32",
+            parameter_count=model.parameter_count,
+            feature_dim=model.config.feature_dim,
+            image_size=None if model.config.backbone is None else model.config.backbone.image_size,
+            max_regions=model.config.max_regions,
+            needs_boxes=model.needs_boxes,
+            grid_size=getattr(model.encoder, "grid_size", None) if model.needs_boxes else None,
+            max_difference=difference,
+            generation_config=generation_config,
+            digests={file.name: digest(file) for file in sorted(folder.iterdir())},
+            **{name: config[name] for name in OF_RUN if config.get(name) is not None},
+        )
+        write_json(folder / SETTINGS, to_json(settings))
         out.mkdir(exist_ok=True)
-        return ExportReport(tuple(file.replace(out / file.name) for file in sorted(folder.iterdir())), difference)
+        files = tuple(file.replace(out / file.name) for file in sorted(folder.iterdir()))
+        return ExportReport(files, difference, quantized)
 
 
 class _Part(nn.Module):
-    """A part of the model as a function of tensors with names."""
+    """A part of the model as a function of tensors with names: memory.*, state.* of each row, and shared.* of all."""
 
     def __init__(self, model: Captioner, max_length: int) -> None:
         super().__init__()
@@ -102,32 +129,67 @@ class _Part(nn.Module):
     def run(self, inputs: Mapping[str, Tensor]) -> NamedTensors:
         raise NotImplementedError
 
+    def init_state(self, memory: Memory, rows: int) -> Any:
+        """Return the state of empty rows; raise ConfigError where it has no fixed size."""
+        state = self.model.decoder.init_static_state(memory, rows, self.max_length)
+        if state is None:
+            raise ConfigError(f"{self.model.name} has no state of fixed size for {self.max_length} tokens")
+        return state
+
     def forward(self, inputs: NamedTensors) -> NamedTensors:
         # no tensor occurs twice among the outputs: torch.export would take equal inputs for one
         return {name: value.clone() for name, value in self.run(inputs).items()}
 
 
 class _Encoder(_Part):
+    outputs: Sequence[str] | None = None
+    """The names of the outputs; None for all."""
+
     def run(self, inputs: Mapping[str, Tensor]) -> NamedTensors:
-        memory = self.model.encode(Regions(inputs["features"], inputs["boxes"], inputs["mask"]))
-        state = self.model.decoder.init_static_state(memory, 1, self.max_length)
-        if state is None:
-            raise ConfigError(f"{self.model.name} has no state of fixed size for {self.max_length} tokens")
-        return {**_flatten(memory, "memory"), **_flatten(state, "state")}
+        regions = self.model.prepare(Regions(inputs["features"], inputs["boxes"], inputs["mask"]))
+        memory = self.model.encode(regions)
+        tensors = {**_flatten(memory, "memory"), **_flatten_state(self.init_state(memory, 1))}
+        if self.model.backbone is not None and regions.boxes is not None:
+            tensors[GRID_BOXES] = regions.boxes
+        return tensors if self.outputs is None else {name: tensors[name] for name in self.outputs}
 
 
 class _Decoder(_Part):
-    def __init__(self, model: Captioner, max_length: int) -> None:
+    def __init__(self, model: Captioner, max_length: int, regions: NamedTensors) -> None:
         super().__init__(model, max_length)
-        regions = Regions(torch.zeros(1, 2, model.config.feature_dim), torch.tensor([[[0.0, 0.0, 1.0, 1.0]] * 2]))
-        self.memory = model.encode(regions)
-        self.state: Any = model.decoder.init_static_state(self.memory, 1, max_length)
+        self.memory = model.encode(Regions(**regions))
+        self.state: Any = self.init_state(self.memory, 1)
+
+    def example(self, regions: NamedTensors, rows: int) -> NamedTensors:
+        """Return inputs of the second step of `rows` rows for each image."""
+        memory = self.model.encode(Regions(**regions))
+        tokens = torch.zeros(len(memory), rows, dtype=torch.long)
+        _, state = self.model.decoder.step(tokens, self.init_state(memory, rows), memory)
+        known = _flatten_state(self.state)
+        past = {name: value for name, value in _flatten_state(state).items() if name in known}
+        return {"tokens": tokens, **_flatten(memory, "memory"), **past}
 
     def run(self, inputs: Mapping[str, Tensor]) -> NamedTensors:
-        memory, past = _unflatten(self.memory, "memory", inputs), _unflatten(self.state, "state", inputs)
+        memory = _unflatten(self.memory, "memory", inputs)
+        past = _unflatten(self.state, "state", {_row_name(name): value for name, value in inputs.items()})
         logits, state = self.model.decoder.step(inputs["tokens"], past, memory)
-        outputs = {"logits": logits, **_flatten(state, "next_state")}
-        return {"attention" if name == "next_state.attention" else name: x for name, x in outputs.items()}
+        outputs = {"logits": logits}
+        for name, value in _flatten_state(state).items():
+            outputs["attention" if name == "state.attention" else f"next_{name}"] = value
+        return outputs
+
+
+def _flatten_state(state: Any) -> NamedTensors:
+    """Return the tensors of a decoder's state: state.* with a row for each hypothesis, shared.* without."""
+    shared = getattr(state, "shared", ())
+    return {
+        f"shared{name[5:]}" if name.split(".")[1] in shared else name: value
+        for name, value in _flatten(state, "state").items()
+    }
+
+
+def _row_name(name: str) -> str:
+    return f"state{name[6:]}" if name.startswith("shared.") else name
 
 
 def _flatten(value: Any, name: str) -> NamedTensors:
@@ -178,45 +240,90 @@ def _trace(part: _Part, example: NamedTensors, other: NamedTensors) -> torch.exp
     return torch.export.export(part, (example,), dynamic_shapes=(sizes,))
 
 
-def _write_torch(program: torch.export.ExportedProgram, path: Path, names: Sequence[Sequence[str]]) -> Run:  # noqa: ARG001
-    torch.export.save(program, path.with_suffix(".pt2"))
-    return torch.export.load(path.with_suffix(".pt2")).module()
+def _write_torch(
+    program: torch.export.ExportedProgram,
+    path: Path,
+    inputs: list[str],
+    outputs: list[str],  # noqa: ARG001
+) -> tuple[Run, list[str]]:
+    torch.export.save(program, path)
+    return torch.export.load(path).module(), inputs
 
 
-def _write_onnx(program: torch.export.ExportedProgram, path: Path, names: Sequence[Sequence[str]]) -> Run:
-    import onnxruntime
-
+def _write_onnx(
+    program: torch.export.ExportedProgram, path: Path, inputs: list[str], outputs: list[str]
+) -> tuple[Run, list[str]]:
+    """Write an ONNX file without the inputs that nothing reads; return what runs it, and its inputs."""
     for noisy in ("onnxscript", "onnx_ir"):  # they warn of optimizations that do not apply
         logging.getLogger(noisy).setLevel(logging.ERROR)
-    written = torch.onnx.export(program, input_names=names[0], output_names=names[1], verbose=False)
+    written = torch.onnx.export(program, input_names=inputs, output_names=outputs, verbose=False)
     assert written is not None
-    written.save(path.with_suffix(".onnx"))
-    session = onnxruntime.InferenceSession(path.with_suffix(".onnx"), providers=["CPUExecutionProvider"])
+    graph = written.model.graph
+    if path.stem == "decoder":
+        for value in [value for value in graph.inputs if not value.uses()]:
+            graph.inputs.remove(value)
+    written.save(path)
+    return _open_onnx(path), [str(value.name) for value in graph.inputs]
 
-    def run(inputs: Mapping[str, Tensor]) -> NamedTensors:
-        outputs = session.run(names[1], {name: value.numpy() for name, value in inputs.items()})
-        return {name: torch.from_numpy(value) for name, value in zip(names[1], outputs, strict=True)}
+
+def _open_onnx(path: Path) -> Run:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    inputs, outputs = ([value.name for value in values] for values in (session.get_inputs(), session.get_outputs()))
+
+    def run(tensors: Mapping[str, Tensor]) -> NamedTensors:
+        values = session.run(outputs, {name: tensors[name].numpy() for name in inputs})
+        return {name: torch.from_numpy(value) for name, value in zip(outputs, values, strict=True)}
 
     return run
 
 
-def _compare(parts: Sequence[_Part], exported: Sequence[Run], regions: NamedTensors, max_length: int) -> float:
-    """Return the largest absolute difference of any output, over the encoder and `max_length` steps."""
-    past, exported_past = parts[0].run(regions), exported[0](regions)
-    differences = [_difference(past, exported_past)]
-    tokens = torch.full((len(regions["mask"]), 1), parts[0].model.generation_config.bos_token_id)
-    for _ in range(max_length):
+def _quantize(path: Path) -> Run:
+    """Replace an ONNX file by one with int8 weights of its products, whose inputs are quantized as they come."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    larger = path.with_suffix(".float32.onnx")
+    path.replace(larger)
+    logging.getLogger().setLevel(logging.ERROR)
+    quantize_dynamic(larger, path, per_channel=True, weight_type=QuantType.QInt8)
+    larger.unlink()
+    return _open_onnx(path)
+
+
+_WRITERS = {"onnx": _write_onnx, "torch": _write_torch}
+_SUFFIXES = {"onnx": "onnx", "torch": "pt2"}
+
+
+def _compare(
+    parts: Sequence[_Part], exported: Sequence[Run], regions: NamedTensors, max_length: int, only: str | None = None
+) -> float:
+    """Return the largest absolute difference of any output, or of one, over the encoder and `max_length` steps.
+
+    Each image has two rows, which begin with the likeliest token and the second.
+    """
+    past, exported_past = _two_rows(parts[0].run(regions)), _two_rows(exported[0](regions))
+    differences = [] if only else [_difference({name: past[name] for name in exported_past}, exported_past)]
+    tokens = torch.full((len(regions["mask"]), 2), parts[0].model.generation_config.bos_token_id)
+    for step in range(max_length):
         expected = parts[1].run({"tokens": tokens, **past})
         actual = exported[1]({"tokens": tokens, **exported_past})
-        differences.append(_difference(expected, actual))
+        names = [only] if only else [*expected]
+        differences.append(_difference({name: expected[name] for name in names}, actual))
         past |= _next_state(expected)
         exported_past |= _next_state(actual)
-        tokens = expected["logits"].argmax(dim=-1)
+        ranked = expected["logits"].topk(2).indices
+        tokens = ranked[:, 0] if step == 0 else ranked[..., 0]
     return float(torch.stack(differences).max())  # NaN if any is
 
 
+def _two_rows(tensors: NamedTensors) -> NamedTensors:
+    return {name: x.repeat_interleave(2, dim=1) if name.startswith("state.") else x for name, x in tensors.items()}
+
+
 def _difference(expected: NamedTensors, actual: NamedTensors) -> Tensor:
-    return torch.stack([(x.double() - actual[name].double()).abs().max() for name, x in expected.items()]).max()
+    differences = [(x.double() - actual[name].double()).abs().max() for name, x in expected.items()]
+    return torch.stack(differences).max()
 
 
 def _next_state(outputs: NamedTensors) -> NamedTensors:

@@ -465,16 +465,23 @@ def log_softmax(x: np.ndarray) -> np.ndarray:
     return shifted
 
 
+_FEW = 64
+"""Values that are found one after the other in less time than it takes to sort all."""
+
+
 def largest(values: np.ndarray, count: int) -> np.ndarray:
     """Return the indices of the `count` largest values of the last axis, largest first; the first of equal ones leads.
 
-    Where there are fewer values, all indices.
+    Where there are fewer values, all indices; where fewer are above -inf, an index may occur twice.
     """
-    size = values.shape[-1]
-    if count >= size:
-        return np.argsort(-values, axis=-1, kind="stable")
-    chosen = np.sort(np.argpartition(values, size - count, axis=-1)[..., size - count :], axis=-1)
-    return _take(chosen, np.argsort(-_take(values, chosen), axis=-1, kind="stable"))
+    count = min(count, values.shape[-1])
+    if count > _FEW:
+        return np.argsort(-values, axis=-1, kind="stable")[..., :count]
+    left, found = values.copy(), []
+    for _ in range(count):
+        found.append(left.argmax(axis=-1))
+        np.put_along_axis(left, found[-1][..., np.newaxis], -np.inf, axis=-1)
+    return np.stack(found, axis=-1)
 
 
 def sample_tokens(logits: np.ndarray, streams: Sequence[np.random.RandomState]) -> np.ndarray:
