@@ -75,6 +75,13 @@ def test_the_attention_of_the_page_on_extending(load):
     padded = model(legenda.Regions(features, mask=mask), tokens)[1]
     alone = model(legenda.Regions(features[1:, :2]), tokens[1:])[0]
     torch.testing.assert_close(padded, alone)
+    for name, options in (("gsan", {}), ("aoanet", {"geometry": "query+key", "multi_head_scale": 2})):
+        model = legenda.create_model(name, vocab_size=9, feature_dim=5, attention="cosine", **SMALL, **options).eval()
+        boxes = torch.rand(2, 2, 4, 4).sort(dim=-1).values
+        here, there = (model(legenda.Regions(features, part, mask), tokens) for part in boxes)
+        assert not torch.equal(here, there)
+    with pytest.raises(legenda.ConfigError, match="norm='in'"):
+        legenda.create_model("ngsan", vocab_size=9, feature_dim=5, attention="cosine", **SMALL)
 
 
 def test_the_decoder_of_the_page_on_extending(load):

@@ -4,7 +4,9 @@ from itertools import permutations
 
 import pytest
 
+from legenda.attention.config import create_multi_head, register_attention
 from legenda.cli.main import main
+from legenda.config import Config
 from legenda.errors import LegendaError
 from legenda.models import describe_model
 from legenda.models.registry import configure_sizeless
@@ -122,6 +124,22 @@ def test_another_decoder_keeps_the_sizes_that_it_has_too(caplog):
     updown = recipe.override({"model": {"decoder": "updown"}})
     assert updown.model_overrides["decoder"] == {"name": "updown"}
     assert "model.decoder.num_layers=3" in caplog.messages[0]
+
+
+@pytest.mark.usefixtures("forget_plugins")
+def test_options_of_a_registered_attention_are_changed_one_by_one(caplog):
+    class Own(Config):
+        power: int = 1
+        scale: float = 1.0
+
+    register_attention("mine", options=Own)(create_multi_head)
+    changes = ["model.attention_options.power=3", "model.attention=mine"]
+    recipe = get_recipe("scenes.transformer").override(parse_changes(changes))
+    recipe = recipe.override(parse_changes(["model.attention_options.scale=0.5"]))
+    assert recipe.model_overrides["attention_options"] == {"power": 3, "scale": 0.5}
+    assert not caplog.messages
+    assert "attention_options" not in recipe.override({"model": {"attention": "x_linear"}}).model_overrides
+    assert "power" in caplog.messages[0]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ _NAMES = {
     "Pipeline": "legenda.pipeline",
     "train": "legenda.experiment",
     "load_plugin": "legenda.registry",
+    "register_attention": "legenda.attention.config",
     "register_model": "legenda.models.registry",
     "register_recipe": "legenda.papers",
     "register_task": "legenda.tasks.base",
@@ -25,7 +26,6 @@ _NAMES = {
     "LegendaError": "legenda.errors",
 }
 _REGISTRIES = {
-    "register_attention": "legenda.attention.config:ATTENTIONS",
     "register_dataset": "legenda.data.registry:DATASETS",
     "register_decoder": "legenda.models.registry:DECODERS",
     "register_distance": "legenda.attention.distance:DISTANCES",

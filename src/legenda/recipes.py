@@ -153,10 +153,17 @@ class Recipe(Config):
     def _override_model(self, change: Mapping[str, Any]) -> dict[str, Any]:
         change = dict(change)
         name, old = change.pop("name", self.model), self.model_overrides
-        entry = describe_model(name)
-        overrides, dropped = {**old, **change}, []
+        entry, dropped = describe_model(name), []
+        own, attention = old.get("attention_options"), old.get("attention")
+        if own and change.get("attention", attention) != attention:  # another one has others
+            old = {field: value for field, value in old.items() if field != "attention_options"}
+            dropped.append(f"model.attention_options={json.dumps(to_json(own))}")
+        elif own and isinstance(change.get("attention_options"), Mapping):
+            change["attention_options"] = {**own, **change["attention_options"]}
+        overrides = {**old, **change}
         if name != self.model:
-            overrides, dropped = _rename("model", entry, old, change)
+            overrides, lost = _rename("model", entry, old, change)
+            dropped += lost
         decoder, before = _with_name(overrides.get("decoder")), _with_name(old.get("decoder"))
         if decoder is not None and before is not None and "decoder" in change:
             other = str(decoder.get("name", before["name"]))
@@ -164,8 +171,8 @@ class Recipe(Config):
                 decoder = {**before, **decoder}
             else:
                 del before["name"]
-                decoder, more = _rename("model.decoder", describe_decoder(other), before, decoder)
-                dropped += more
+                decoder, lost = _rename("model.decoder", describe_decoder(other), before, decoder)
+                dropped += lost
         if decoder is not None:
             overrides["decoder"] = decoder
         derived = [field for field in (*entry.config.derived, "backbone") if field in change]

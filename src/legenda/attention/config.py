@@ -1,13 +1,17 @@
 """Options of the self-attention among regions, the modules built from them, and the geometry that they read.
 
-An attention or a geometry of a user's own joins those here by `legenda.register_attention` and `register_geometry`.
+An attention or a geometry of a user's own joins those here by `legenda.register_attention` and `register_geometry`. An
+attention declares the options that it honors; all others are refused, and `attention.trial` tries what is registered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar
 
+import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from legenda.attention.distance import (
@@ -34,11 +38,14 @@ from legenda.attention.memory import MemoryAttention
 from legenda.attention.multi_branch import Branch, MultiBranchAttention
 from legenda.attention.multi_head import MultiHeadAttention
 from legenda.attention.normalization import NORMS
+from legenda.attention.trial import try_attention
 from legenda.attention.x_linear import XLinearAttention
-from legenda.config import Config, Count, NonNegativeCount, PositiveInt, Probability
-from legenda.errors import ConfigError
+from legenda.config import Config, Count, NonNegativeCount, PositiveInt, Probability, merge
+from legenda.errors import ConfigError, did_you_mean
 from legenda.regions import Regions
 from legenda.registry import Registry
+
+B = TypeVar("B", bound=Callable[..., nn.Module])
 
 
 def create_multi_head(
@@ -56,6 +63,7 @@ def create_multi_head(
     expected = dim if inner_dim is None else inner_dim
     width = heads * options.head_dim if options.head_dim else expected
     head_dim, create_norm = options.query_head_dim or width // heads, NORMS.get(options.norm)
+    score_bias, rescale = options.build_score_terms(dim, heads, head_dim)
     attention = MultiHeadAttention(
         dim,
         heads,
@@ -68,7 +76,8 @@ def create_multi_head(
         drop_head=options.drop_head,
         query_norm=create_norm(heads * head_dim) if "q" in options.norm_on else None,
         key_norm=create_norm(heads * head_dim) if "k" in options.norm_on else None,
-        **_terms_of_scores(options, dim, heads, head_dim),
+        score_bias=score_bias,
+        rescale=rescale,
     )
     if not output and width != expected:
         attention.output = nn.Linear(width, expected)
@@ -81,8 +90,8 @@ def create_x_linear(
     """Return X-Linear attention; it has no projection after its heads, which are concatenated."""
     if inner_dim not in (None, dim):
         raise ConfigError(f"attention='x_linear' is as wide as the model, {dim} channels, not {inner_dim}")
-    terms = _terms_of_scores(options, dim, num_heads, dim // num_heads)
-    return XLinearAttention(dim, num_heads, dropout=dropout, **terms)
+    score_bias, rescale = options.build_score_terms(dim, num_heads, dim // num_heads)
+    return XLinearAttention(dim, num_heads, dropout=dropout, score_bias=score_bias, rescale=rescale)
 
 
 def create_memory(
@@ -94,19 +103,53 @@ def create_memory(
     return MemoryAttention(dim, num_heads, num_slots=options.memory_slots, dropout=dropout)
 
 
-def _terms_of_scores(options: AttentionConfig, dim: int, num_heads: int, head_dim: int) -> dict[str, Any]:
-    create_bias, rescale = GEOMETRIES.get(options.biases[0] if options.biases else options.geometry), None
-    bias = create_bias(options, dim, num_heads, head_dim)
-    if options.distance != "none":
-        rescale = DistanceRescale(num_heads, options.distance_scaling, options.distance_init)
-    return {"score_bias": bias, "rescale": rescale}
+@dataclass(frozen=True)
+class AttentionKind:
+    """An attention among regions that `AttentionConfig.attention` names.
+
+    build: a function of `(options, dim, num_heads, *, dropout, inner_dim, output, bias)`, as in `build_attention`, that
+    returns a module with the call of `MultiHeadAttention`. honors: the names in `DECLARED` that it takes. options: the
+    class of options of its own, the values of `AttentionConfig.attention_options`.
+    """
+
+    build: Callable[..., nn.Module]
+    honors: frozenset[str] = frozenset()
+    options: type[Config] | None = None
 
 
-ATTENTIONS: Registry[Callable[..., nn.Module]] = Registry(
-    "attention", {"multi_head": create_multi_head, "x_linear": create_x_linear, "memory": create_memory}
+_HEADS = ("attention_heads", "head_dim", "query_head_dim", "talking_heads", "drop_head")
+DECLARED = ("norm", "geometry", "distance", "window", *_HEADS, "memory_slots")
+"""Fields of `AttentionConfig` that act inside an attention, which therefore declares whether it honors them."""
+
+ATTENTIONS: Registry[AttentionKind] = Registry(
+    "attention",
+    {
+        "multi_head": AttentionKind(create_multi_head, frozenset(DECLARED) - {"memory_slots"}),
+        "x_linear": AttentionKind(create_x_linear, frozenset({"geometry", "distance", "window"})),
+        "memory": AttentionKind(create_memory, frozenset({"memory_slots"})),
+    },
 )
-"""Attentions among regions by name: functions of `(options, dim, num_heads, *, dropout, inner_dim, output, bias)`, as
-in `build_attention`, that return a module with the call of `MultiHeadAttention`."""
+"""Attentions among regions by name."""
+
+
+def register_attention(
+    name: str, *, honors: Iterable[str] = (), options: type[Config] | None = None
+) -> Callable[[B], B]:
+    """Return a decorator that adds a function that builds an attention among regions, as `AttentionKind.build`.
+
+    honors: the names in `DECLARED` that the attention takes; a model that sets another of them is refused. options: the
+    class of options of its own; `options.own_options` is an instance of it. Raise ConfigError for a name that
+    `DECLARED` lacks.
+    """
+    honored = frozenset((honors,) if isinstance(honors, str) else honors)
+    for field in honored - {*DECLARED}:
+        raise ConfigError(f"attention {name!r} cannot honor {field!r}; {did_you_mean(field, DECLARED)}")
+
+    def decorate(build: B) -> B:
+        ATTENTIONS.add(name, AttentionKind(build, honored, options), build.__module__)
+        return build
+
+    return decorate
 
 
 class AttentionConfig(Config):
@@ -115,6 +158,8 @@ class AttentionConfig(Config):
     attention: Annotated[str, ATTENTIONS] = "multi_head"
     """multi_head (dot products), x_linear (no norm, no head options and no other width), memory (the same without
     relative geometry, distances and windows), or one that is registered."""
+    attention_options: Mapping[str, Any] = Field(default_factory=dict)
+    """The options of a registered attention's own."""
     memory_slots: PositiveInt = 40
     """Learned keys and values besides the regions', with attention="memory" (Cornia et al., CVPR 2020)."""
     norm: Annotated[str, NORMS] = "none"
@@ -163,6 +208,25 @@ class AttentionConfig(Config):
     drop_head: Probability = 0.0
     """Probability of zeroing each head in training: drop branch with heads as branches (MD-SAN, Table XI)."""
 
+    @model_validator(mode="after")
+    def _check_declared(self) -> AttentionConfig:
+        kind = ATTENTIONS.get(self.attention)
+        refused = [f"{name}={value!r}" for name, value in self.declared.items() if name not in kind.honors]
+        if refused:
+            way = "declare it in register_attention(..., honors=)" if self.attention in ATTENTIONS.registered else ""
+            way = way or "choose another attention, such as multi_head"
+            raise ConfigError(
+                f"attention={self.attention!r} does not honor {', '.join(refused)}; leave it out, or {way}"
+            )
+        if self.attention_options and kind.options is None:
+            raise ConfigError(
+                f"attention={self.attention!r} has no options of its own, so attention_options must be empty, not "
+                f"{dict(self.attention_options)!r:.80}"
+            )
+        if kind.options is not None:
+            merge(kind.options, self.attention_options, "attention_options")  # raises
+        return self
+
     def check(self, dim: int) -> None:
         """Raise ConfigError where the options contradict each other or the encoder's number of channels, `dim`."""
         if self.geometry not in GEOMETRIES and not self.biases:
@@ -172,18 +236,24 @@ class AttentionConfig(Config):
             raise ConfigError(f"geometry={self.geometry!r} needs a dim that is a multiple of 8, not {dim}")
         if self.geometry == "relative" and self.geometry_dim % 8:
             raise ConfigError(f"geometry='relative' needs a multiple of 8 as geometry_dim, not {self.geometry_dim}")
-        changed = (self.norm != "none", self.attention_heads, self.head_dim, self.query_head_dim, self.talking_heads)
-        if self.attention in ("x_linear", "memory") and (any(changed) or self.drop_head):
-            raise ConfigError(
-                f"attention={self.attention!r} takes no norm, no talking heads, no sizes of heads; leave them out"
-            )
-        pairs = self.geometry not in ("none", *BOX_EMBEDDINGS) or not self.distance == self.window == "none"
-        if self.attention == "memory" and pairs:
-            raise ConfigError("attention='memory' takes no geometry of pairs, distance or window; leave them out")
         if self.attention_heads and not self.head_dim and dim % self.attention_heads:
             raise ConfigError(
                 f"dim={dim} must be a multiple of attention_heads={self.attention_heads}, or set head_dim"
             )
+
+    @property
+    def declared(self) -> dict[str, Any]:
+        """The options in `DECLARED` that are set, without a geometry that is added to the regions before."""
+        values = {name: getattr(self, name) for name in DECLARED}
+        if self.geometry in BOX_EMBEDDINGS:
+            values["geometry"] = "none"
+        return {name: value for name, value in values.items() if value != AttentionConfig.model_fields[name].default}
+
+    @property
+    def own_options(self) -> Any:
+        """The options of a registered attention's own, an instance of the class that it declares; else None."""
+        kind = ATTENTIONS.get(self.attention)
+        return None if kind.options is None else merge(kind.options, self.attention_options, "attention_options")
 
     @property
     def biases(self) -> tuple[Bias, ...]:
@@ -199,6 +269,19 @@ class AttentionConfig(Config):
     def branch_norm(self) -> bool:
         """Whether each branch has a residual connection and layer normalization."""
         return bool(self.branch_residual)
+
+    def build_score_terms(self, dim: int, num_heads: int, head_dim: int) -> tuple[nn.Module | None, nn.Module | None]:
+        """Return new modules that change the scores, `score_bias` and `rescale`; None where no option asks for one.
+
+        `score_bias(query (B, N, D), key (B, N, D), geometry) -> (B, H, N, N)` is added to Q K^T;
+        `rescale(scores (B, H, N, N), geometry) -> (B, H, N, N)` of the divided and biased scores.
+        head_dim: the scores with their bias are divided by its root, or 1.
+        """
+        create_bias = GEOMETRIES.get(self.biases[0] if self.biases else self.geometry)
+        rescale = None
+        if self.distance != "none":
+            rescale = DistanceRescale(num_heads, self.distance_scaling, self.distance_init)
+        return create_bias(self, dim, num_heads, head_dim), rescale
 
     def branches_of(self, layer: int) -> int:
         """Return the number of branches of a layer, counted from 0."""
@@ -222,11 +305,12 @@ class AttentionConfig(Config):
         """
         width = dim if inner_dim is None or output else inner_dim
         count = self.branches_of(layer)
-        build = ATTENTIONS.get(self.attention)
-        attentions = [
-            build(self, dim, num_heads, dropout=dropout, inner_dim=inner_dim, output=output, bias=bias)
-            for _ in range(count)
-        ]
+        build, how = ATTENTIONS.get(self.attention).build, {"inner_dim": inner_dim, "output": output, "bias": bias}
+        is_meta = torch.empty(0).device.type == "meta"  # where nothing can be computed
+        if layer == 0 and not is_meta and self.attention in ATTENTIONS.registered:
+            declared = {name: AttentionConfig.model_fields[name].default for name in self.declared}
+            try_attention(self, build, dim, num_heads, width, declared=declared, **how)
+        attentions = [build(self, dim, num_heads, dropout=dropout, **how) for _ in range(count)]
         if self.branch_norm:
             if width != dim:
                 raise ConfigError(f"branch_residual needs attention as wide as the model, {dim} channels, not {width}")

@@ -98,7 +98,7 @@ class AoANetConfig(AttentionConfig, CaptionerConfig):
             raise ConfigError("multi_head_scale above 1 needs multi_head")
         if self.geometry in BOX_EMBEDDINGS:
             raise ConfigError(f"geometry={self.geometry!r} belongs to the Transformer; choose query, key or content")
-        if self.variant == "paper" and (self.branches > 1 or self.branch_residual or self.attention == "x_linear"):
+        if self.variant == "paper" and (self.branches > 1 or self.branch_residual or self.attention != "multi_head"):
             raise ConfigError(
                 "variant='paper' gates with the projected query of a single attention; leave out its options"
             )
