@@ -10,10 +10,11 @@ import safetensors.torch
 import torch
 from small_runs import TRAINING, open_scenes, run
 
+from legenda.errors import ConfigError
 from legenda.tasks.base import SelfCriticalConfig
 from legenda.training import TrainingConfig
 from legenda.training.checkpoint import TENSORBOARD_FOLDER, read_history
-from legenda.training.distributed import describe_idle_devices
+from legenda.training.distributed import check_gradients, describe_idle_devices
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -73,6 +74,61 @@ def on_two(
     )
     assert (ended.returncode == 0) == (kill is None), ended.stderr
     return ended.stderr
+
+
+def test_parameters_without_gradients_are_named():
+    model = torch.nn.ModuleDict({"used": torch.nn.Linear(2, 2), "unused": torch.nn.Linear(2, 2)})
+    model["fixed"] = torch.nn.Linear(2, 2).requires_grad_(False)
+    model["used"](torch.ones(2)).sum().backward()
+    with pytest.raises(ConfigError, match=r"unused\.weight, unused\.bias,"):
+        check_gradients(model)
+    model["unused"](torch.ones(2)).sum().backward()
+    check_gradients(model)
+
+
+WIDE = ["scenes.gsan", "model.attention=mine", "model.dim=512", "model.num_heads=8", "model.ff_dim=1024"]
+WIDE += ["model.num_layers=1", "model.dropout=0.0", "data.train=12", "data.validation=3", "data.test=18"]
+WIDE += ["training.epochs=1", "training.batch_size=4", "training.eval_beam_size=1", "--device", "cpu"]
+PLUGIN = """
+import legenda
+from torch import nn
+from legenda.attention.config import create_multi_head
+
+@legenda.register_attention("mine", honors=("geometry",))
+def create(*options, **how):
+    attention = create_multi_head(*options, **how)
+    if {unused}:
+        attention.spare = nn.Linear(3, 3)
+    return attention
+"""
+
+
+def train_wide(folder: Path, *more: str, unused: bool = False) -> subprocess.CompletedProcess[str]:
+    """Train with an attention of a user's own at 512 channels; unused: it has parameters that nothing reads."""
+    (folder / "mine.py").write_text(PLUGIN.format(unused=unused))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-m", "legenda", "train", *WIDE, "--plugin", str(folder / "mine.py"), *more]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="compares processes on the CPU")
+def test_an_attention_of_a_users_own_trains_on_two_devices_as_on_one(tmp_path):
+    losses = []
+    for count in (1, 2):
+        ended = train_wide(tmp_path, "--devices", str(count), "--out", str(tmp_path / f"run{count}"))
+        assert ended.returncode == 0, ended.stderr
+        losses.append([record["loss"] for record in read_history(tmp_path / f"run{count}") if "loss" in record])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="compares processes on the CPU")
+def test_an_attention_with_unused_parameters_is_refused_on_two_devices(tmp_path):
+    ended = train_wide(tmp_path, "--devices", "2", "--out", str(tmp_path / "run"), unused=True)
+    assert ended.returncode == 2
+    assert "encoder.layers.0.attention.spare.weight" in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 @pytest.mark.slow

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from legenda.errors import ConfigError
+
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
     from torch.distributed.device_mesh import DeviceMesh
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from legenda.training.config import TrainingConfig
 
 T = TypeVar("T")
+_MOST_NAMES = 6
+"""Parameters that a message names."""
 
 
 def describe_idle_devices(config: TrainingConfig, world_size: int) -> str | None:
@@ -87,6 +91,21 @@ def all_gather(value: T) -> list[T]:
     gathered: list[Any] = [None] * torch.distributed.get_world_size()
     torch.distributed.all_gather_object(gathered, value)
     return gathered
+
+
+def check_gradients(model: nn.Module) -> None:
+    """Raise ConfigError, on all processes, where the last backward pass of any of them gave a parameter no gradient.
+
+    The gradients of such a step are not those of all devices, and PyTorch refuses the next step.
+    """
+    own = [name for name, parameter in model.named_parameters() if parameter.requires_grad and parameter.grad is None]
+    unused = list(dict.fromkeys(name for names in all_gather(own) for name in names))
+    if unused:
+        shown, rest = unused[:_MOST_NAMES], len(unused) - _MOST_NAMES
+        raise ConfigError(
+            f"the loss does not depend on {', '.join(shown)}{f' and {rest} others' if rest > 0 else ''}, but several "
+            "devices need a gradient of every parameter; remove what is not used, or train with --devices 1"
+        )
 
 
 def all_reduce_sum(fabric: Fabric, values: Tensor) -> Tensor:

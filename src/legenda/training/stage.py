@@ -14,6 +14,7 @@ import numpy as np
 import safetensors.torch
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from legenda.errors import DataError
 from legenda.io import atomic_write
@@ -22,7 +23,7 @@ from legenda.models.base import Model
 from legenda.tasks.base import Batch, PreparedBatch, Task
 from legenda.tasks.self_critical import Rewards
 from legenda.training.config import TrainingConfig
-from legenda.training.distributed import all_reduce_sum, full_tensor, unsharded_params
+from legenda.training.distributed import all_reduce_sum, check_gradients, full_tensor, unsharded_params
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -139,6 +140,7 @@ class Stage:
         self.prefetcher = Prefetcher(self.objective.read, fabric.device)
         self.optimizer = create_optimizer(model, config)  # after the setup, which may shard the weights
         self.wrapped_optimizer: Any = fabric.setup_optimizers(self.optimizer)
+        self.checks_gradients = any(isinstance(module, DistributedDataParallel) for module in self.wrapped.modules())
 
     @property
     def rewards(self) -> Rewards | None:
@@ -190,6 +192,9 @@ class Stage:
             metrics["loss"] = metrics.get("loss", 0.0) + (0.0 if chunk.is_dummy else value.item())
             for name, metric in loss.metrics.items():
                 metrics[name] = metrics.get(name, 0.0) + metric * fraction
+        if self.checks_gradients:  # in the first step alone
+            check_gradients(self.model)
+            self.checks_gradients = False
         names = sorted(metrics)
         values = all_reduce_sum(fabric, torch.tensor([metrics[name] for name in names], dtype=torch.float64))
         metrics = dict(zip(names, values.tolist(), strict=True))
