@@ -8,6 +8,7 @@ import torch
 import legenda
 from legenda.errors import LegendaError
 from legenda.models import describe_model
+from legenda.models.registry import summarize
 
 SMALL = {"vocab_size": 11, "feature_dim": 6, "dim": 16, "num_heads": 2, "num_layers": 2, "ff_dim": 24}
 
@@ -29,6 +30,27 @@ def test_the_paper_sets_the_rest():
         config = legenda.create_model("ngsan", vocab_size=9488).config
     assert (config.feature_dim, config.dim, config.num_heads, config.num_layers) == (2048, 512, 8, 4)
     assert (config.ff_dim, config.dropout, config.geometry_dim) == (2048, 0.1, 64)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "shown"),
+    [
+        ("ngsan", {"dropout": 0.0}, []),
+        ("mdsan", {}, []),
+        ("transformer", {"attention": "memory"}, ["attention=memory"]),
+        ("nsan", {"norm": "bn"}, ["norm=bn"]),
+        ("ngsan", {"norm": "none", "geometry": "none"}, ["norm=none", "geometry=none"]),
+        ("transformer", {"branches": 2, "talking_heads": True}, ["branches=2", "talking_heads=True"]),
+        ("aoanet", {"decoder": {"name": "transformer", "num_layers": 1}}, ["decoder=transformer"]),
+        ("mdsan", {"variant": "paper", "distance": "none"}, ["variant=paper", "distance=none"]),
+    ],
+)
+def test_the_line_about_a_model_hides_no_option_that_makes_it_another(name, options, shown):
+    model = legenda.create_model(name, **SMALL, **options)
+    line, summary = summarize(name, model.config), describe_model(name).summary
+    assert line.startswith(summary)
+    assert all(option in line for option in shown)
+    assert (line == summary) == (not shown)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,10 @@ import numpy as np
 import pytest
 
 from legenda.errors import DataError
+from legenda.models import create_model
+from legenda.models.registry import summarize
 from legenda.report import Report, write_report
+from legenda.report.report import _describe_runs
 
 SVG_NAMESPACE = "http://www.w3.org/2000/svg"
 
@@ -49,6 +52,35 @@ def _with_caption(report: Report, **changes) -> Report:
     first = report.examples[0]
     captions = {**first.captions, "ngsan": replace(first.captions["ngsan"], **changes)}
     return replace(report, examples=[replace(first, captions=captions)])
+
+
+class DescribedRun:
+    """What the legend of a report reads of a run."""
+
+    imported = False
+
+    def __init__(self, recipe="scenes.transformer", seed=0, learning_rate=0.001, **options):
+        sizes = {"vocab_size": 9, "dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8}
+        self.model = create_model("transformer", **sizes, **options)
+        self.summary = summarize("transformer", self.model.config)
+        stage = {"seed": seed, "epochs": 3, "schedule": {"kind": "constant", "learning_rate": learning_rate}}
+        self.config = {**self.model.describe(), "name": recipe, "data": {"kind": "scenes"}, "training": stage}
+
+
+@pytest.mark.parametrize("others", [{}, {"other": {}}, {"other": {"recipe": "mine"}}, {"other": {"norm": "in"}}])
+def test_the_legend_hides_no_option_of_a_model(others):
+    """Neither of a run alone, nor beside others of its recipe or of another one."""
+    runs = {"run": DescribedRun(attention="x_linear"), **{name: DescribedRun(**how) for name, how in others.items()}}
+    described = _describe_runs(runs)
+    assert "attention=x_linear" in described["run"]
+    assert "norm=in" in described.get("other", "norm=in") or "norm" not in others.get("other", {})
+
+
+def test_the_legend_tells_runs_of_one_recipe_apart_by_nested_settings_too():
+    described = _describe_runs({"a": DescribedRun(), "b": DescribedRun(learning_rate=0.1, seed=1)})
+    assert "training.schedule.learning_rate=0.001" in described["a"]
+    assert "training.seed=1" in described["b"]
+    assert "epochs" not in described["b"]
 
 
 def test_page_loads_no_external_resources(report, tmp_path):

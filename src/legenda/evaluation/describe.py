@@ -18,7 +18,7 @@ from legenda.io import read_json
 from legenda.metrics import WITHOUT_JAVA, evaluate, intervals
 from legenda.metrics.resampling import Interval
 from legenda.models.checkpoint import changed_words, find_model, naming_file
-from legenda.models.registry import build_model, describe_model
+from legenda.models.registry import build_model, describe_model, summarize
 from legenda.run_folder import CONFIG, EVALUATIONS, HISTORY, STATE, evaluation_path, read_config, split_model, stages_of
 from legenda.training.checkpoint import read_history, read_progress
 
@@ -39,7 +39,7 @@ def inspect_run(name: str | Path, *, verify: bool = False) -> tuple[dict[str, An
         model = build_model(model_name, options)
     facts = {
         "folder": str(folder.resolve()),
-        "model": f"{model.name}: {config.get('summary') or describe_model(model.name).summary}",
+        "model": f"{model.name}: {config.get('summary') or summarize(model.name, model.config)}",
         "parameters": f"{model.parameter_count:,}",
         "task": describe_model(model.name).task,
         "options": options,

@@ -20,7 +20,7 @@ from legenda.extractors.base import (
     needs_no_file,
     split_name,
 )
-from legenda.models import Captioner, describe_model
+from legenda.models import Captioner
 from legenda.models.base import Model
 from legenda.models.checkpoint import (
     find_model,
@@ -30,6 +30,7 @@ from legenda.models.checkpoint import (
     not_a_captioner,
     read_checksum,
 )
+from legenda.models.registry import summarize
 from legenda.run_folder import CONFIG, data_settings, weights_path
 
 if TYPE_CHECKING:
@@ -96,8 +97,8 @@ class Run:
 
     @property
     def summary(self) -> str:
-        """One line about the model: that of its config.json, or what its architecture is."""
-        return str(self.config.get("summary") or describe_model(self.model.name).summary)
+        """One line about the model: that of its config.json, or what its architecture and its options are."""
+        return str(self.config.get("summary") or summarize(self.model.name, self.model.config))
 
     @property
     def extractor(self) -> str:

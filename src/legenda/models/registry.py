@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from legenda.attention.config import DECLARED
 from legenda.config import merge, to_json
 from legenda.errors import ConfigError
 from legenda.models.aoanet import AoANetConfig
@@ -129,6 +130,24 @@ def list_models(pattern: str = "*", task: str = "captioning") -> list[str]:
 def describe_model(name: str) -> Entry:
     """Return the entry of a named model; raise ConfigError with the nearest name when there is none."""
     return MODELS.get(name)
+
+
+def summarize(name: str, config: ModelConfig) -> str:
+    """Return one line about a model: what its name stands for, and the options that make it another one.
+
+    These are kinds, switches and heads that differ from the named configuration; sizes and rates are left out.
+    """
+    entry, changed = describe_model(name), []
+    for option, info in type(config).model_fields.items():
+        default = info.get_default(call_default_factory=True)
+        value, named = getattr(config, option), entry.settings.get(option, default)
+        is_choice = option in ("branches", *DECLARED) or any(
+            isinstance(v, str | bool | Mapping) for v in (value, named)
+        )
+        if value != named and is_choice:
+            shown = value["name"] if option == "decoder" and isinstance(value, Mapping) else to_json(value)
+            changed.append(f"{option}={shown}")
+    return f"{entry.summary}, with {', '.join(changed)}" if changed else entry.summary
 
 
 def describe_decoder(name: str) -> Entry:

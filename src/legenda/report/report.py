@@ -366,33 +366,47 @@ def model_runs(
 
 
 def _describe_runs(runs: Mapping[str, Run]) -> dict[str, str]:
-    """Return model and recipe of each run, and of runs that have both in common the options that differ."""
+    """Return model and recipe of each run, and of runs that have both in common the options that differ.
+
+    All options of the model are shown, and a few of the others.
+    """
     groups: dict[str, dict[str, Run]] = {}
     for name, run in runs.items():
         recipe = run.config.get("name")
         origin = f"recipe {recipe}" if recipe else "imported" if run.imported else "no recipe"
-        groups.setdefault(f"{run.summary} ({run.model.name}, {origin}", {})[name] = run
+        groups.setdefault(f"{run.model.name}, {origin}", {})[name] = run
     described = {}
-    for description, alike in groups.items():
+    for group, alike in groups.items():
         options = {name: _options(run) for name, run in alike.items()}
         keys = dict.fromkeys(key for settings in options.values() for key in settings)
-        common = [key for key in keys if all(key in settings for settings in options.values())]
-        differing = [key for key in common if len({settings[key] for settings in options.values()}) > 1]
+        differing = [key for key in keys if len({repr(settings.get(key)) for settings in options.values()}) > 1]
+        of_model = [key for key in differing if key.startswith("model.")]
+        kept = differing[: max(_MAX_OPTIONS, len(of_model))]  # those of the model come first
         for name, settings in options.items():
-            shown = [f", {key}={settings[key]}" for key in differing[:_MAX_OPTIONS]]
-            described[name] = f"{description}{''.join(shown)})"
+            shown = [f", {key}={settings[key]}" for key in kept if key in settings]
+            rest = f", and {len(differing) - len(kept)} others" if len(differing) > len(kept) else ""
+            described[name] = f"{alike[name].summary} ({group}{''.join(shown)}{rest})"
     return described
 
 
 def _options(run: Run) -> dict[str, Any]:
     """Return the settings of a run as `legenda train` takes them, by name."""
-    parts = {"model": run.config["model"], "data": run.config.get("data", {}), **stages_of(run.config)}
-    return {
-        f"{part}.{key}": value
-        for part, settings in parts.items()
-        for key, value in settings.items()
-        if isinstance(value, bool | int | float | str)
-    }
+    options: dict[str, Any] = {}
+
+    def add(settings: Mapping[str, Any], name: str) -> None:
+        for key, value in settings.items():
+            if isinstance(value, Mapping):
+                add(value, f"{name}.{key}")
+            else:
+                options[f"{name}.{key}"] = value
+
+    for part, settings in {
+        "model": run.config["model"],
+        "data": run.config.get("data", {}),
+        **stages_of(run.config),
+    }.items():
+        add(settings, part)
+    return options
 
 
 def caption_card(
