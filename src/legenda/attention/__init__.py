@@ -2,7 +2,13 @@
 
 from legenda.attention.additive import AdditiveAttention
 from legenda.attention.aoa import AttentionOnAttention
-from legenda.attention.config import ATTENTIONS, AttentionConfig, PairGeometry
+from legenda.attention.config import (
+    ATTENTIONS,
+    AttentionConfig,
+    AttentionKind,
+    PairGeometry,
+    register_attention,
+)
 from legenda.attention.distance import DISTANCES, DistanceRescale
 from legenda.attention.geometry import GEOMETRIES, Geometry, GeometryBias, GeometryEmbedding, sinusoids
 from legenda.attention.multi_head import AttentionOutput, MultiHeadAttention
@@ -15,6 +21,7 @@ __all__ = [
     "GEOMETRIES",
     "AdditiveAttention",
     "AttentionConfig",
+    "AttentionKind",
     "AttentionOnAttention",
     "AttentionOutput",
     "DistanceRescale",
@@ -27,5 +34,6 @@ __all__ = [
     "PairGeometry",
     "StdLayerNorm",
     "XLinearAttention",
+    "register_attention",
     "sinusoids",
 ]
