@@ -30,7 +30,7 @@ _CHECKED = [
     "models.mcan",
     "models.translator",
 ]
-pytest_plugins = ["run_fixtures"]
+pytest_plugins = ["run_fixtures", "hub_server"]
 
 install_import_hook([f"legenda.{module}" for module in _CHECKED], "beartype.beartype")
 

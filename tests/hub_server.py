@@ -9,6 +9,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import pytest
+
 SHA = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -102,3 +104,20 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _etag(content: bytes) -> str:
     return hashlib.sha1(content).hexdigest()
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """The server, as the hub of this process, with an empty cache."""
+    constants = pytest.importorskip("huggingface_hub.constants", reason="needs the extra hub")
+    server = HubServer()
+    monkeypatch.setattr(constants, "ENDPOINT", server.url)
+    monkeypatch.setattr(
+        constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + "/{repo_id}/resolve/{revision}/{filename}"
+    )
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setenv("HF_TOKEN", "hf_test")
+    yield server
+    server.shutdown()
+    server.server_close()

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import legenda
-from hub_server import HubServer
 from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scene
 from legenda.errors import CheckpointError, ConfigError
@@ -22,21 +21,6 @@ PRIVATE = {
     "other": ["/home/someone/a.json", "../../someone/b.json", "hf:user/model"],
     "environment": {"legenda": "0.9", "torch": "3.0", "machine": "mine", "folder": "/home/someone"},
 }
-
-
-@pytest.fixture
-def hub(tmp_path, monkeypatch):
-    server = HubServer()
-    monkeypatch.setattr(constants, "ENDPOINT", server.url)
-    monkeypatch.setattr(
-        constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + "/{repo_id}/resolve/{revision}/{filename}"
-    )
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setenv("HF_TOKEN", "hf_test")
-    yield server
-    server.shutdown()
-    server.server_close()
 
 
 @pytest.fixture(scope="module")
