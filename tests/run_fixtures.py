@@ -118,4 +118,4 @@ def served(make_run) -> dict[str, "Pipeline"]:
     from legenda.pipeline import Pipeline
 
     runs = [load_captioner_run(make_run(name, ScenesData(train=40, validation=2))) for name in ("ngsan", "xlan")]
-    return {run.model.name: Pipeline(run.model, run.resolve_extractor(None)) for run in runs}
+    return {run.model.name: Pipeline(run.captioner, run.resolve_extractor(None)) for run in runs}

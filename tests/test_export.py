@@ -94,17 +94,19 @@ def test_the_example_gives_the_ids_of_pytorch(tmp_path, name, draw_regions):
 
 def test_the_command_reports_the_difference(tmp_path, run_command, monkeypatch):
     monkeypatch.setattr(export, "_trace", lambda part, *_: part)
-    monkeypatch.setattr(export, "_write_torch", lambda part, path, _: path.touch() or (lambda x: part(dict(x))))
+    monkeypatch.setattr(
+        export, "_write_torch", lambda part, path, inputs, _: path.touch() or ((lambda x: part(dict(x))), inputs)
+    )
     create("transformer").save(tmp_path / "run")
     code, out, err = run_command(f"export {tmp_path / 'run'} --format torch --max-length 3")
     assert code == 0, err
-    assert out.startswith(f"{tmp_path / 'run' / 'torch'}: decoder, encoder, export.json, vocabulary.json, ")
+    assert out.startswith(f"{tmp_path / 'run' / 'torch'}: decoder.pt2, encoder.pt2, export.json, vocabulary.json, ")
     assert out.endswith("differ from PyTorch by at most 0.0e+00\n")
     assert json.loads((tmp_path / "run" / "torch" / "export.json").read_text())["generation_config"]["max_length"] == 3
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(checkpoint, "download_model", lambda _: tmp_path / "run")
     code, out, _ = run_command("export somebody/scenes --format torch --max-length 3")
-    assert out.startswith("torch: decoder, encoder, ")
+    assert out.startswith("torch: decoder.pt2, encoder.pt2, ")
     assert not (tmp_path / "somebody").exists()
     code, _, err = run_command(f"export {tmp_path / 'run'} --format torch --max-length 0")
     assert (code, err.count("--max-length must be")) == (2, 1)

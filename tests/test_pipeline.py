@@ -17,6 +17,7 @@ from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scenes
 from legenda.decoding import GenerationOutput
 from legenda.errors import ConfigError, DataError
+from legenda.evaluation.torch_captioner import TorchCaptioner, to_arrays
 from legenda.models import Captioner
 from legenda.pipeline import Pipeline, extract_captions
 from legenda.regions import Memory, Regions
@@ -60,7 +61,7 @@ def test_a_word_with_a_space_inside_has_the_token_and_the_attention_of_its_own()
     weights = torch.eye(7).reshape(1, 1, 7, 1, 7)
     output = GenerationOutput(tokens, torch.full(tokens.shape, -1.0), torch.tensor([[-6.0]]), weights)
     boxes = torch.tensor([0.1, 0.1, 0.6, 0.6]).repeat(1, 7, 1)
-    (caption,) = extract_captions(output, Regions(torch.zeros(1, 7, 3), boxes), vocabulary, 0)
+    (caption,) = extract_captions(to_arrays(output, Regions(torch.zeros(1, 7, 3), boxes)), vocabulary, 0)
     assert caption.words == ("a", "3\u00a01/2", " ", "inch", "screw")
     assert caption.tokens == (2, 3, 5, 4, 6)
     assert caption.attention.argmax(axis=1).tolist() == [0, 1, 2, 3, 4]
@@ -97,7 +98,7 @@ def test_a_url_is_fetched_where_it_is_allowed(pipeline, scenes, tmp_path, monkey
 
 def test_several_threads_give_the_same_captions_as_one(pipeline, scenes):
     pipeline.model.train()
-    pipeline = Pipeline(pipeline.model, pipeline.extractor)  # sets evaluation mode once
+    pipeline = Pipeline(TorchCaptioner(pipeline.model), pipeline.extractor)  # sets evaluation mode once
     expected = [pipeline.caption(scene).text for scene in scenes]
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(lambda scene: pipeline.caption(scene).text, scenes * 2)) == expected * 2

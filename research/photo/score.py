@@ -23,6 +23,7 @@ from sources import Photographs
 from vectors import FILES
 
 from legenda.decoding import beam_search
+from legenda.evaluation.torch_captioner import to_arrays
 from legenda.extractors.photo.consensus import Consensus
 from legenda.metrics.evaluation import evaluate
 from legenda.metrics.resampling import intervals
@@ -56,12 +57,12 @@ def generate(
     with eval_mode(model):
         for part in np.array_split(rows, max(1, len(rows) // 25)):
             regions = photographs.regions(part)
-            output = beam_search(model, regions, beam_size=beam_size)
+            output = to_arrays(beam_search(model, regions, beam_size=beam_size), regions).output
             if consensus is not None:
-                output = consensus.choose(output, regions.features[:, 0], model.vocabulary.eos_token_id, 1)
+                output = consensus.choose(output, regions.features[:, 0].numpy(), model.vocabulary.eos_token_id, 1)
             words = [model.vocabulary.decode(row[0].tolist()) for row in output.tokens]
             lengths = [len(caption.split()) + 1 for caption in words]
-            means += (output.log_probs[:, 0].sum(1) / torch.tensor(lengths)).tolist()
+            means += (output.log_probs[:, 0].sum(1) / np.array(lengths)).tolist()
             captions += words
     return captions, means
 

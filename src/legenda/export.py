@@ -77,15 +77,17 @@ def export_captioner(
     out.parent.mkdir(parents=True, exist_ok=True)
     with eval_mode(model), TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as name:
         folder = Path(name)
-        examples = [_draw_regions(model, 2, 7), _draw_regions(model, 3, 4)]
+        count = model.config.max_regions or 7  # a longer example would be cut, and shorter ones after it
+        examples = [_draw_regions(model, 2, min(count, 7)), _draw_regions(model, 3, max(min(count - 1, 4), 1))]
         encoder, decoder = _Encoder(model, length), _Decoder(model, length, examples[0])
         steps = [decoder.example(regions, rows) for regions, rows in zip(examples, (5, 2), strict=True)]
+        write, suffix = (_write_onnx, "onnx") if format == "onnx" else (_write_torch, "pt2")
         names = list(steps[0]), list(decoder.run(steps[0]))
-        run_decoder, read = _WRITERS[format](_trace(decoder, *steps), folder / f"decoder.{_SUFFIXES[format]}", *names)
+        run_decoder, read = write(_trace(decoder, *steps), folder / f"decoder.{suffix}", *names)
         outputs = [name for name in encoder.run(examples[0]) if name in read or name == GRID_BOXES]
         encoder.outputs = outputs
-        file = folder / f"encoder.{_SUFFIXES[format]}"
-        run_encoder, _ = _WRITERS[format](_trace(encoder, *examples), file, list(examples[0]), outputs)
+        file = folder / f"encoder.{suffix}"
+        run_encoder, _ = write(_trace(encoder, *examples), file, list(examples[0]), outputs)
         encoder.outputs, parts = None, (encoder, decoder)
         difference = _compare(parts, (run_encoder, run_decoder), examples[1], length)
         if not difference <= TOLERANCE:
@@ -285,14 +287,13 @@ def _quantize(path: Path) -> Run:
 
     larger = path.with_suffix(".float32.onnx")
     path.replace(larger)
-    logging.getLogger().setLevel(logging.ERROR)
-    quantize_dynamic(larger, path, per_channel=True, weight_type=QuantType.QInt8)
+    logging.disable(logging.WARNING)  # it advises preprocessing, which torch.onnx has done
+    try:
+        quantize_dynamic(larger, path, per_channel=True, weight_type=QuantType.QInt8)
+    finally:
+        logging.disable(logging.NOTSET)
     larger.unlink()
     return _open_onnx(path)
-
-
-_WRITERS = {"onnx": _write_onnx, "torch": _write_torch}
-_SUFFIXES = {"onnx": "onnx", "torch": "pt2"}
 
 
 def _compare(

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from PIL import Image
 
 from legenda.compute import Precision, RunOptions, SearchOptions
 from legenda.config import merge
-from legenda.decoding import GenerationOutput
-from legenda.decoding.search import search
 from legenda.errors import ConfigError, DataError
-from legenda.evaluation.runs import CaptionerRun, load_captioner_run
-from legenda.extractors import Extractor, to_image
-from legenda.extractors.images import ImageFile, extract_batch, is_url, read_batches
+from legenda.extractors.base import Extractor, resolve_extractor
+from legenda.extractors.images import ImageFile, extract_batch, is_url, read_batches, to_image
 from legenda.extractors.photo.consensus import Consensus
 from legenda.extractors.photo.things import Thing, describe_things, read_things
-from legenda.models import Captioner
-from legenda.models.base import eval_mode
-from legenda.regions import Regions
+from legenda.runtime.captioner import Captioned, Captioner, OnnxCaptioner
+from legenda.runtime.folder import is_exported
+from legenda.runtime.search import SearchOutput
 from legenda.text import Vocabulary
+
+if TYPE_CHECKING:
+    from legenda.evaluation.runs import CaptionerRun
+    from legenda.evaluation.torch_captioner import TorchCaptioner
+    from legenda.models import Captioner as TorchModel
+    from legenda.regions import Regions
 
 ImageInput = str | Path | Image.Image | np.ndarray
 """The path or URL of an image, a PIL image, or an array of uint8, `(H, W, 3)` or gray `(H, W)`."""
@@ -72,12 +75,10 @@ class GeneratedCaption:
         return self.heads.mean(axis=1)
 
 
-def extract_captions(
-    output: GenerationOutput, regions: Regions, vocabulary: Vocabulary, image: int
-) -> list[GeneratedCaption]:
+def extract_captions(captioned: Captioned, vocabulary: Vocabulary, image: int) -> list[GeneratedCaption]:
     """Return the captions of one image of a batch, without rows of infinite score."""
-    real = regions.mask_or_ones[image]
-    boxes = np.zeros((0, 4)) if regions.boxes is None else regions.boxes[image][real].float().cpu().numpy()
+    output, real = captioned.output, captioned.mask[image]
+    boxes = np.zeros((0, 4)) if captioned.boxes is None else captioned.boxes[image][real]
     captions = []
     for row, tokens in enumerate(output.tokens[image].tolist()):
         score = float(output.scores[image, row])
@@ -86,7 +87,7 @@ def extract_captions(
         words = vocabulary.words(tokens)
         heads = np.zeros((len(words), 0, int(real.sum())), np.float32)
         if output.attention is not None:
-            heads = output.attention[image, row, : len(words)][..., real].float().cpu().numpy()
+            heads = output.attention[image, row, : len(words)][..., real].astype(np.float32)
         log_prob = float(output.log_probs[image, row].sum())
         captions.append(GeneratedCaption(words, tuple(tokens[: len(words)]), log_prob, score, heads, boxes))
     return captions
@@ -117,7 +118,7 @@ def json_entry(result: ImageCaptions) -> dict[str, object]:
 class Pipeline:
     """A captioner with the extractor of its features; several threads may use it at the same time."""
 
-    model: Captioner
+    captioner: Captioner
     extractor: Extractor
     least_log_prob: float | None = None
     """Least mean log-probability of a caption's tokens, in nats. A caption below it, or of an image in which the
@@ -130,25 +131,34 @@ class Pipeline:
     """Held while the extractor runs, which may be a user's code."""
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(model={self.model.name!r}, extractor={self.extractor.name!r})"
-
-    def __post_init__(self) -> None:
-        self.model.eval()
+        return f"{type(self).__name__}(model={self.captioner.name!r}, extractor={self.extractor.name!r})"
 
     @classmethod
-    def of_run(cls, run: CaptionerRun, extractor: Extractor, *, consensus: bool = True) -> Self:
+    def of_run(cls, run: CaptionerRun | ExportedRun, extractor: Extractor, *, consensus: bool = True) -> Self:
         """Return the pipeline of a run with its settings; raise LegendaError for a damaged file.
 
         consensus: whether to choose among beams by expected CIDEr, where the run has what it takes.
         """
         weight = run.config.get("consensus") if consensus and extractor.name == "photo" else None
-        chooser = None if weight is None else Consensus.of_package(run.model.require_vocabulary(), weight)
-        return cls(run.model, extractor, run.config.get("least_log_prob"), chooser, run.summary)
+        chooser = None if weight is None else Consensus.of_package(run.captioner.vocabulary, weight)
+        return cls(run.captioner, extractor, run.config.get("least_log_prob"), chooser, run.summary)
+
+    @property
+    def model(self) -> TorchModel:
+        """The PyTorch model; raise ConfigError where the captioner is an exported one, which has none."""
+        return self._trained.model
+
+    @property
+    def _trained(self) -> TorchCaptioner:
+        captioner: Any = self.captioner
+        if isinstance(captioner, OnnxCaptioner):
+            raise ConfigError(f"{captioner.folder} is an exported model without PyTorch's; open the run instead")
+        return captioner
 
     @property
     def vocabulary(self) -> Vocabulary:
         """The vocabulary of the model; raise CheckpointError where it has none."""
-        return self.model.require_vocabulary()
+        return self.captioner.vocabulary
 
     def caption(
         self,
@@ -181,12 +191,17 @@ class Pipeline:
     def extract(
         self, images: ImageInput | Sequence[ImageInput], *, batch_size: int = 16, allow_urls: bool = False
     ) -> Regions:
-        """Return the regions of one image or of several, `(B, N, D)`, on the device of the model; see `caption`."""
-        regions = []
+        """Return the regions of one image or several, `(B, N, D)`, on the device of the PyTorch model; see `caption`.
+
+        Raise ConfigError for an exported model, which has none.
+        """
+        from legenda.regions import Regions  # late: it imports PyTorch, which captions of exported models do without
+
+        prepare, regions = self._trained.prepare, []
         for batch in self._extract(images, batch_size, allow_urls=allow_urls):
             if error := next((file.error for file in batch if file.error is not None), None):
                 raise DataError(error)
-            regions.append(self._to_model(batch))
+            regions.append(prepare([file.regions for file in batch if file.regions is not None]))
         return Regions.stack(regions)
 
     def caption_files(
@@ -252,27 +267,28 @@ class Pipeline:
         """Yield the captions of each image of a batch, or its error."""
         captioned: dict[int, ImageCaptions] = {}
         readable = [file for file in batch if file.regions is not None]
-        for files, regions, output in self._search(readable, options, count, need_attention) if readable else ():
+        for files, found in self._search(readable, options, count, need_attention) if readable else ():
             for index, file in enumerate(files):
-                captions = tuple(self._captions_of(output, regions, index, options))
+                captions = tuple(self._captions_of(found, file, index, options))
                 captioned[id(file)] = ImageCaptions(file.name, captions, pixels=file.image if need_attention else None)
         for file in batch:
             yield captioned.get(id(file)) or ImageCaptions(file.name, error=file.error)
 
     def _captions_of(
-        self, output: GenerationOutput, regions: Regions, image: int, options: SearchOptions
+        self, captioned: Captioned, file: ImageFile, image: int, options: SearchOptions
     ) -> list[GeneratedCaption]:
         """Return the captions of an image of a batch, with what the extractor sees where it is `photo`."""
-        captions = extract_captions(output, regions, self.vocabulary, image)
-        if self.extractor.name != "photo" or regions.boxes is None:
+        captions = extract_captions(captioned, self.vocabulary, image)
+        if self.extractor.name != "photo" or captioned.boxes is None or file.regions is None:
             return captions
-        features = regions.features[image][regions.mask_or_ones[image]].cpu().numpy()
-        things = read_things(features, captions[0].boxes)
-        if not options.must and self._is_unsure(things, output, image):
+        features, boxes = file.regions
+        assert boxes is not None
+        things = read_things(features, boxes)
+        if not options.must and self._is_unsure(things, captioned.output, image):
             captions = [_of_words(captions[0], describe_things(things, features[0]))]
         return [replace(caption, things=things) for caption in captions]
 
-    def _is_unsure(self, things: Sequence[Thing], output: GenerationOutput, image: int) -> bool:
+    def _is_unsure(self, things: Sequence[Thing], output: SearchOutput, image: int) -> bool:
         """Return whether an image of a batch is unlike those of the training.
 
         Nothing is detected in it, or its best caption is less likely than `least_log_prob`.
@@ -286,24 +302,21 @@ class Pipeline:
 
     def _search(
         self, files: Sequence[ImageFile], options: SearchOptions, count: int, need_attention: bool
-    ) -> Iterator[tuple[Sequence[ImageFile], Regions, GenerationOutput]]:
-        """Yield images with their regions and the output of their search: all, or single ones where that fails.
+    ) -> Iterator[tuple[Sequence[ImageFile], Captioned]]:
+        """Yield images with the output of their search: all, or single ones where that fails.
 
         An image that fails alone keeps the error.
         """
         consensus = None if options.do_sample else self.consensus
+        regions = [file.regions for file in files if file.regions is not None]
         try:
-            regions = self._to_model(files)
-            with eval_mode(self.model):
-                output = search(
-                    self.model,
-                    regions,
-                    options,
-                    self.vocabulary,
-                    num_captions=count if consensus is None else options.beam_size,
-                    names=[Path(file.name).name for file in files],  # samples do not depend on the folder
-                    need_attention=need_attention,
-                )
+            captioned = self.captioner.search(
+                regions,
+                options,
+                num_captions=count if consensus is None else options.beam_size,
+                names=[Path(file.name).name for file in files],  # samples do not depend on the folder
+                need_attention=need_attention,
+            )
         except DataError as error:
             if len(files) == 1:
                 files[0].fail(error)
@@ -312,14 +325,10 @@ class Pipeline:
                 yield from self._search([file], options, count, need_attention)
             return
         if consensus is not None:
-            output = consensus.choose(output, regions.features[:, 0], self.vocabulary.eos_token_id, count)
-        yield files, regions, output
-
-    def _to_model(self, files: Sequence[ImageFile]) -> Regions:
-        """Return the regions of images as one batch on the device; a model's backbone makes those of pixels."""
-        regions = Regions.stack([Regions.from_numpy(*file.regions) for file in files if file.regions is not None])
-        with eval_mode(self.model):
-            return self.model.prepare(regions.to(self.model.device))
+            whole = np.stack([features[0] for features, _ in regions])
+            output = consensus.choose(captioned.output, whole, self.vocabulary.eos_token_id, count)
+            captioned = captioned._replace(output=output)
+        yield files, captioned
 
 
 def _of_words(caption: GeneratedCaption, text: str) -> GeneratedCaption:
@@ -327,6 +336,49 @@ def _of_words(caption: GeneratedCaption, text: str) -> GeneratedCaption:
     words = tuple(text.split())
     heads = np.full((len(words), *caption.heads.shape[1:]), 1 / caption.heads.shape[2])
     return replace(caption, words=words, tokens=(), heads=heads)
+
+
+@dataclass(frozen=True)
+class ExportedRun:
+    """An exported captioner in place of a run: its folder, and which extractors it takes."""
+
+    folder: Path
+    captioner: OnnxCaptioner
+    options: RunOptions
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The settings in export.json."""
+        return dict(self.captioner.settings)
+
+    @property
+    def summary(self) -> str:
+        """One line about the model."""
+        return self.captioner.settings.summary
+
+    def resolve_extractor(self, given: str | None) -> Extractor:
+        """Return the extractor of the model's features; see `legenda.extractors.base.resolve_extractor`."""
+        return resolve_extractor(self.captioner.settings.extractor, given, self.folder, self.options)
+
+
+def load_for_captions(model: str | Path, options: RunOptions) -> CaptionerRun | ExportedRun:
+    """Load a captioner: a folder of `legenda export`, without PyTorch, or any other that `load_captioner_run` takes.
+
+    Raise LegendaError for a file that is missing or damaged, a device that does not exist, and for a device, a
+    precision or a compiled step with an exported model, which has none.
+    """
+    if is_exported(model):
+        for name, plain in (("device", ("auto", "cpu")), ("precision", ("float32",)), ("compile", (False,))):
+            if getattr(options, name) not in plain:
+                raise ConfigError(
+                    f"{model} is an exported model, which computes in float32 on the CPU; leave {name} out, or name "
+                    "the run"
+                )
+        return ExportedRun(Path(model), OnnxCaptioner.load(model), options)
+    from legenda.evaluation.runs import load_captioner_run  # late: PyTorch takes seconds, and may not be installed
+
+    options.resolve_for_models()
+    return load_captioner_run(model, options)
 
 
 def open(
@@ -340,7 +392,7 @@ def open(
     allow_download: bool = False,
     consensus: bool = True,
 ) -> Pipeline:
-    """Return the pipeline of a model: a run folder, "photo" for the packaged one, or USER/MODEL of the hub.
+    """Return the pipeline of a model: a run folder or an exported one, "photo", the packaged model, or USER/MODEL.
 
     extractor: file or name; not needed where the run's extractor is built in or on this machine; with `allow_download`
     it is fetched. device: auto, cpu, cuda, cuda:N or mps. precision: float32, or bf16 or fp16 by autocast. compile:
@@ -356,6 +408,5 @@ def open(
         ignore_extractor_mismatch=ignore_extractor_mismatch,
         allow_download=allow_download,
     )
-    compute.resolve_for_models()
-    run = load_captioner_run(model, compute)
+    run = load_for_captions(model, compute)
     return Pipeline.of_run(run, run.resolve_extractor(extractor), consensus=consensus)

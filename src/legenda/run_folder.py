@@ -15,6 +15,11 @@ from legenda.io import get_field, read_json
 
 T = TypeVar("T")
 
+PACKAGED = "photo"
+"""The name of the packaged model of photographs."""
+ASSETS = Path(__file__).parent / "assets"
+"""The folder of what the package holds beside its code."""
+
 CONFIG = "config.json"
 """The recipe of a run with every field: name, task, model, data and stages; and what else belongs to its model."""
 WEIGHTS = "model.safetensors"

@@ -13,7 +13,6 @@ from safetensors.torch import save_file
 
 import legenda
 from legenda.cli.main import main
-from legenda.decoding import GenerationOutput
 from legenda.errors import CheckpointError
 from legenda.extractors import load_extractor
 from legenda.extractors.photo import regions as layout
@@ -23,6 +22,7 @@ from legenda.extractors.photo.things import Thing, describe_things, labels, name
 from legenda.extractors.photo.vision import PARTS, box_weights
 from legenda.models.checkpoint import ASSETS, PACKAGED, dequantize, quantize
 from legenda.pipeline import json_entry
+from legenda.runtime.search import SearchOutput
 
 _FOLDER = ASSETS / PACKAGED
 _CAT = ASSETS / "photographs" / "cat.jpg"
@@ -111,19 +111,19 @@ def test_expected_cider_is_that_of_the_references_and_orders_the_beams():
     idf = dict.fromkeys(slots, 2.0)
     values = normalized(reference, idf, 1.0)
     tensors = {
-        "mean": torch.zeros(INPUTS),
-        "scale": torch.ones(INPUTS),
-        "weight": torch.zeros(len(slots), INPUTS),
-        "bias": torch.tensor([values[gram] for gram in slots]),
+        "mean": np.zeros(INPUTS),
+        "scale": np.ones(INPUTS),
+        "weight": np.zeros((len(slots), INPUTS)),
+        "bias": np.array([values[gram] for gram in slots]),
     }
     consensus = Consensus(slots, idf, 1.0, tensors, weight=2.0)
     captions = [[6, 7, 8, 9], [2, 3, 4, 9], list(reference)]
-    (expected,) = consensus(torch.zeros(1, layout.WIDTH), [captions])
+    (expected,) = consensus(np.zeros((1, layout.WIDTH)), [captions])
     assert expected[2] == pytest.approx(10, abs=1e-5)
     assert 10 > expected[1] > expected[0] == 0
-    tokens = torch.tensor([[[*caption, 0] for caption in captions]])
-    output = GenerationOutput(tokens, torch.zeros(1, 3, 5), torch.tensor([[0.0, -1.0, -2.0]]), None)
-    chosen = consensus.choose(output, torch.zeros(1, layout.WIDTH), 0, 2)
+    tokens = np.array([[[*caption, 0] for caption in captions]])
+    output = SearchOutput(tokens, np.zeros((1, 3, 5)), np.array([[0.0, -1.0, -2.0]]))
+    chosen = consensus.choose(output, np.zeros((1, layout.WIDTH)), 0, 2)
     assert chosen.tokens[0, :, :4].tolist() == [captions[2], captions[1]]
     assert chosen.scores.tolist() == [[-2, -1]]
 

@@ -45,7 +45,7 @@ def create_app(folder: Path) -> Any:
     from legenda.serve.samples import sample_images
 
     run = load_captioner_run(train(folder))
-    models = {"run": Pipeline(run.model, run.resolve_extractor(None))}
+    models = {"run": Pipeline(run.captioner, run.resolve_extractor(None))}
     (folder / "samples").mkdir()
     samples = sample_images(folder / "samples", [], scenes=True)
     return create_app(Engine(models), samples, SearchOptions(), allowed_hosts=["testserver"])

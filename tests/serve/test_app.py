@@ -142,7 +142,7 @@ def test_an_answer_that_takes_too_long_is_given_up(connect, served, monkeypatch,
         monkeypatch.setattr("legenda.serve.engine.read_image", lambda *_: gate.wait(20) and scene())
     else:
         extractor = replace(served["ngsan"].extractor, extract=lambda _: gate.wait(20) and [])
-        models = {"ngsan": Pipeline(served["ngsan"].model, extractor)}
+        models = {"ngsan": Pipeline(served["ngsan"].captioner, extractor)}
     answer = post(connect(models, answer_timeout=0.2), png(scene()))
     gate.set()
     assert (answer.status_code, int(answer.headers["retry-after"])) == (503, 5)

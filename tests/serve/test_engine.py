@@ -34,7 +34,7 @@ class Gate:
             self.open.wait(20)
             return extract(images)
 
-        self.models = {"ngsan": Pipeline(pipeline.model, replace(pipeline.extractor, extract=wait))}
+        self.models = {"ngsan": Pipeline(pipeline.captioner, replace(pipeline.extractor, extract=wait))}
 
 
 @pytest.fixture

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from legenda.compute import CPU, ComputeOptions, RunOptions
-from legenda.data.features.base import UNNAMED, ExtractorIdentity, extractor_name, is_same_extractor
+from legenda.compute import CPU, RunOptions
+from legenda.data.features.base import UNNAMED, extractor_name, is_same_extractor
 from legenda.errors import CheckpointError, ConfigError, LegendaError
-from legenda.extractors.base import (
-    Extractor,
-    find_mismatch,
-    is_of_frames,
-    is_registered,
-    load_extractor,
-    needs_no_file,
-    split_name,
-)
+from legenda.evaluation.torch_captioner import TorchCaptioner
+from legenda.extractors.base import Extractor, refuse_extractor, resolve_extractor
 from legenda.models import Captioner
 from legenda.models.base import Model
 from legenda.models.checkpoint import (
@@ -36,8 +28,6 @@ from legenda.run_folder import CONFIG, data_settings, weights_path
 if TYPE_CHECKING:
     from legenda.recipes import Data
     from legenda.tasks.base import Task
-
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -86,9 +76,7 @@ class Run:
 
     def refuse_extractor(self, message: str) -> None:
         """Raise ConfigError about features of another extractor than that of the training, or warn of them."""
-        if not self.options.ignore_extractor_mismatch:
-            raise ConfigError(f"{message}; use the extractor of the training, or add --ignore-extractor-mismatch")
-        _LOG.warning("%s; the results may be meaningless", message)
+        refuse_extractor(message, ignore=self.options.ignore_extractor_mismatch)
 
     @property
     def imported(self) -> bool:
@@ -128,40 +116,14 @@ class CaptionerRun(Run):
 
     model: Captioner
 
-    def resolve_extractor(self, given: str | None) -> Extractor:
-        """Return the extractor of the run's features.
+    @property
+    def captioner(self) -> TorchCaptioner:
+        """The model as pipelines take it."""
+        return TorchCaptioner(self.model)
 
-        given: file or name; None for extractors that are built in or on this machine. It runs on the device of the run,
-        in the precision of the training. Raise LegendaError where the extractor is missing or is not the one of the
-        training. Nothing is fetched that the run alone names, unless the run allows downloads.
-        """
-        expected = ExtractorIdentity.parse(self.extractor)
-        on_device = ComputeOptions(device=self.options.device)
-        if self.imported or expected.name == UNNAMED:
-            if given is None:
-                raise ConfigError(
-                    f"{self.folder} does not name the extractor of the features it was trained on; name it, as in "
-                    "--extractor my_extractor.py"
-                )
-            return load_extractor(given, on_device)
-        if is_of_frames(expected.name):
-            raise ConfigError(f"{self.folder} captions videos, by features of their frames, and takes no images")
-        if given is None and not needs_no_file(expected.name):
-            file = f"{expected.base_name}.py"
-            if is_registered(expected.name):
-                stored = split_name(expected.base_name)
-                file = f"{stored.model.partition(':')[0]}:FILE{stored.ending}"
-            raise ConfigError(
-                f"{self.folder} was trained on features of the extractor {expected.name}; name its file, as in "
-                f"--extractor {file}"
-            )
-        extractor = load_extractor(
-            given or expected.name, on_device, allow_download=given is not None or self.options.allow_download
-        )
-        difference = find_mismatch(expected, extractor)
-        if difference is not None:
-            self.refuse_extractor(f"{self.folder} was trained on features of {expected.name}, but {given} {difference}")
-        return extractor
+    def resolve_extractor(self, given: str | None) -> Extractor:
+        """Return the extractor of the run's features; see `legenda.extractors.base.resolve_extractor`."""
+        return resolve_extractor(UNNAMED if self.imported else self.extractor, given, self.folder, self.options)
 
 
 def load_captioner_run(name: str | Path, compute: RunOptions = CPU) -> CaptionerRun:

@@ -18,8 +18,8 @@ from typing import NamedTuple, cast
 import numpy as np
 from PIL import Image
 
-from legenda.compute import AUTO, ComputeOptions, Precision
-from legenda.data.features.base import ExtractorIdentity, ImageRegions, check_regions
+from legenda.compute import AUTO, ComputeOptions, Precision, RunOptions
+from legenda.data.features.base import UNNAMED, ExtractorIdentity, ImageRegions, check_regions
 from legenda.errors import ConfigError, DataError, LegendaError, import_extra
 from legenda.io import read_bytes, verified
 from legenda.registry import Registry, reason_of, run_source
@@ -212,6 +212,49 @@ def load_extractor(
     if num_regions is not None:
         raise ConfigError("--num-regions is for registered detectors, such as bottom-up:FILE; set it in your file")
     return _load_file(Path(name))
+
+
+def resolve_extractor(recorded: str, given: str | None, folder: Path, options: RunOptions) -> Extractor:
+    """Return the extractor of a model's features, on the device of `options`, in the precision of the training.
+
+    recorded: the identity that the model's folder holds. given: file or name; None for extractors that are built in or
+    on this machine. Raise LegendaError where the extractor is missing or is not the recorded one. Nothing is fetched
+    that the folder alone names, unless the options allow downloads.
+    """
+    expected, on_device = ExtractorIdentity.parse(recorded), ComputeOptions(device=options.device)
+    if expected.name == UNNAMED:
+        if given is None:
+            raise ConfigError(
+                f"{folder} does not name the extractor of the features it was trained on; name it, as in "
+                "--extractor my_extractor.py"
+            )
+        return load_extractor(given, on_device)
+    if is_of_frames(expected.name):
+        raise ConfigError(f"{folder} captions videos, by features of their frames, and takes no images")
+    if given is None and not needs_no_file(expected.name):
+        file = f"{expected.base_name}.py"
+        if is_registered(expected.name):
+            stored = split_name(expected.base_name)
+            file = f"{stored.model.partition(':')[0]}:FILE{stored.ending}"
+        raise ConfigError(
+            f"{folder} was trained on features of the extractor {expected.name}; name its file, as in "
+            f"--extractor {file}"
+        )
+    extractor = load_extractor(
+        given or expected.name, on_device, allow_download=given is not None or options.allow_download
+    )
+    difference = find_mismatch(expected, extractor)
+    if difference is not None:
+        message = f"{folder} was trained on features of {expected.name}, but {given} {difference}"
+        refuse_extractor(message, ignore=options.ignore_extractor_mismatch)
+    return extractor
+
+
+def refuse_extractor(message: str, *, ignore: bool) -> None:
+    """Raise ConfigError about features of another extractor than that of the training, or warn of them."""
+    if not ignore:
+        raise ConfigError(f"{message}; use the extractor of the training, or add --ignore-extractor-mismatch")
+    _LOG.warning("%s; the results may be meaningless", message)
 
 
 def absolute_name(name: str) -> str:

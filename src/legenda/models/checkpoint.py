@@ -33,7 +33,9 @@ from legenda.models.base import Captioner, Model
 from legenda.models.registry import build_model
 from legenda.run_folder import (
     ANSWERS,
+    ASSETS,
     CONFIG,
+    PACKAGED,
     SUBWORDS,
     VOCABULARY,
     WEIGHTS,
@@ -282,11 +284,8 @@ def upload_model(
     return str(repository)
 
 
-PACKAGED = "photo"
-"""The name of the packaged model of photographs."""
 HUB_PREFIX = "hf:"
 """What precedes the name of a model of transformers, on the hub or in a folder, in place of a run."""
-ASSETS = Path(__file__).parents[1] / "assets"
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 _HINT = "a model folder holds config.json, model.safetensors and vocabulary.txt"

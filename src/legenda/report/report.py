@@ -20,6 +20,7 @@ from legenda.errors import ConfigError, DataError
 from legenda.evaluation.comparison import RANKING_METRIC, compare_pairs, score_per_image
 from legenda.evaluation.evaluate import generate, load_examples, predict, reject_captioner_options
 from legenda.evaluation.runs import CaptionerRun, Run, resolve_data
+from legenda.evaluation.torch_captioner import to_arrays
 from legenda.metrics import METRICS, compare, intervals
 from legenda.models.base import eval_mode
 from legenda.pipeline import GeneratedCaption, extract_captions
@@ -289,8 +290,9 @@ def predict_with_attention(
     captions: dict[str, GeneratedCaption] = {}
 
     def keep(batch: np.ndarray, regions: Regions, output: GenerationOutput) -> None:
+        captioned = to_arrays(output, regions)
         for image, position in enumerate(batch.tolist()):
-            captions[split.ids[position]] = extract_captions(output, regions, vocabulary, image)[0]
+            captions[split.ids[position]] = extract_captions(captioned, vocabulary, image)[0]
 
     chosen = None if positions is None else np.asarray(positions, dtype=np.int64)
     generate(run, split, SearchOptions(beam_size=beam_size), positions=chosen, attention_callback=keep)

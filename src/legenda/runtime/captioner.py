@@ -11,25 +11,23 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 
 from legenda.compute import SearchOptions
+from legenda.data.features.base import ImageRegions, RegionArrays, grid_boxes, pack
 from legenda.errors import CheckpointError, ConfigError, DataError, first_line, import_extra
 from legenda.runtime.folder import DECODER, ENCODER, GRID_BOXES, ExportedModel, read_exported
 from legenda.runtime.search import ROWS, SearchOutput, State, search
 from legenda.runtime.settings import GenerationConfig, override
 from legenda.text import Vocabulary
 
-ImageRegions = tuple[np.ndarray, np.ndarray | None]
-"""The features `(n, D)` and boxes `(n, 4)` of an image, x1 y1 x2 y2 in 0..1, or None."""
-
 
 class Captioned(NamedTuple):
-    """The output of a search, and the boxes of the regions that its attention is over, `(n, 4)` or None an image.
+    """The output of a search over the regions of B images, and these regions, over which its attention is.
 
-    counts: the number n of regions of each image; weights after them are of padding.
+    boxes: `(B, N, 4)`, x1 y1 x2 y2 in 0..1, or None where they have none. mask: `(B, N)`, False for padding.
     """
 
     output: SearchOutput
-    boxes: Sequence[np.ndarray | None]
-    counts: Sequence[int]
+    boxes: np.ndarray | None
+    mask: np.ndarray
 
 
 class Captioner(Protocol):
@@ -43,6 +41,11 @@ class Captioner(Protocol):
     @property
     def vocabulary(self) -> Vocabulary:
         """The vocabulary; raise CheckpointError where there is none."""
+        ...
+
+    @property
+    def parameter_count(self) -> int:
+        """The number of trainable parameters."""
         ...
 
     def search(
@@ -94,6 +97,11 @@ class OnnxCaptioner:
         return self.settings.model
 
     @property
+    def parameter_count(self) -> int:
+        """The number of trainable parameters of the model that was exported."""
+        return self.settings.parameter_count
+
+    @property
     def generation_config(self) -> GenerationConfig:
         """How the model searches."""
         return self.settings.generation_config
@@ -118,7 +126,11 @@ class OnnxCaptioner:
                 f"{config.max_length}; shorten max_length, or export the model again with --max-length"
             )
         used = [self._prepare(*image) for image in regions]
-        state = self.encode(used)
+        has_boxes = [boxes is not None for _, boxes in used]
+        if any(has_boxes) != all(has_boxes):
+            raise DataError("some images have boxes and some have none; give boxes for all of them or for none")
+        batch = pack(used, self.settings.feature_dim, all(has_boxes))
+        state = self.encode(batch)
         grid = state.pop(GRID_BOXES, None)
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):  # scores are checked at the end
             output = search(
@@ -131,22 +143,15 @@ class OnnxCaptioner:
                 names=names,
                 need_attention=need_attention,
             )
-        if grid is not None:
-            return Captioned(output, list(grid), [grid.shape[1]] * len(used))
-        return Captioned(output, [boxes for _, boxes in used], [len(features) for features, _ in used])
+        if grid is None:
+            return Captioned(output, batch.boxes, batch.mask)
+        return Captioned(output, grid, np.ones(grid.shape[:2], bool))
 
-    def encode(self, regions: Sequence[ImageRegions]) -> State:
-        """Return what the decoder reads of images, with one empty row for each; all have boxes, or none has."""
-        longest = max(len(features) for features, _ in regions)
-        shape = len(regions), longest
-        features = np.zeros((*shape, self.settings.feature_dim), np.float32)
-        boxes, mask = np.zeros((*shape, 4), np.float32), np.zeros(shape, bool)
-        for number, (values, corners) in enumerate(regions):
-            features[number, : len(values)] = values
-            mask[number, : len(values)] = True
-            if corners is not None:
-                boxes[number, : len(values)] = corners
-        return self._run(self.encoder, {"features": features, "boxes": boxes, "mask": mask}, None)
+    def encode(self, batch: RegionArrays) -> State:
+        """Return what the decoder reads of images, with one empty row for each."""
+        boxes = np.zeros((*batch.mask.shape, 4), np.float32) if batch.boxes is None else batch.boxes
+        inputs = {"features": batch.features.astype(np.float32, copy=False), "boxes": boxes, "mask": batch.mask}
+        return self._run(self.encoder, inputs, None)
 
     def step(
         self, tokens: np.ndarray, state: State, *, need_attention: bool
@@ -171,7 +176,7 @@ class OnnxCaptioner:
             features = features[: settings.max_regions]
             boxes = None if boxes is None else boxes[: settings.max_regions]
         if boxes is None and settings.grid_size is not None and len(features) == settings.grid_size**2:
-            boxes = grid_boxes(settings.grid_size)
+            boxes = grid_boxes(settings.grid_size, settings.grid_size)
         if boxes is None and settings.needs_boxes:
             raise DataError(f"{self.name} needs boxes for its geometry; use an extractor that returns them")
         return features, boxes
@@ -208,22 +213,24 @@ class OnnxCaptioner:
         return CheckpointError(f"{self.folder / file} is no file of legenda export: {reason}; export the model again")
 
 
-def grid_boxes(side: int) -> np.ndarray:
-    """Return the boxes of the cells of a square grid in row-major order, `(side ** 2, 4)`."""
-    y, x = np.divmod(np.arange(side**2), side)
-    return (np.stack([x, y, x + 1, y + 1], axis=1) / side).astype(np.float32)
-
-
 def _open_session(path: Path) -> Any:
-    """Return a session of ONNX Runtime, which has no operators but its own and reads no other file than this one."""
+    """Return a session of ONNX Runtime, which has no operators but its own and reads no file of another folder."""
     runtime = import_extra("onnxruntime", "onnx")
     options = runtime.SessionOptions()
     options.log_severity_level = 4  # what fails is raised
-    options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0)))
+    options.intra_op_num_threads = _num_threads()
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
-        return runtime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
+        return runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's own classes
         raise CheckpointError(
             f"{path} is not a model that ONNX Runtime opens ({first_line(error)}); export the model again"
         ) from error
+
+
+def _num_threads() -> int:
+    """Return the threads of a session: as many as OMP_NUM_THREADS says, as in PyTorch, or as this process may use."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    if wanted.isdecimal() and int(wanted) > 0:
+        return int(wanted)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -84,8 +84,8 @@ def read_exported(folder: Path) -> tuple[ExportedModel, Vocabulary]:
         raise CheckpointError(str(error) if isinstance(error, DataError) else f"{path}: {error}") from error
     if settings.format != "onnx":
         raise CheckpointError(f"{folder} holds files of torch.export; export the model with --format onnx")
-    for name in (ENCODER, DECODER, VOCABULARY):
-        _check_file(folder / name, settings.digests.get(name))
+    for name, limit in ((ENCODER, MAX_BYTES), (DECODER, MAX_BYTES), (VOCABULARY, MAX_BYTES >> 5)):
+        _check_file(folder / name, limit, settings.digests.get(name))
     try:
         tokens = read_json(folder / VOCABULARY, _HINT)
         if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
@@ -104,10 +104,10 @@ def _mapping(content: Any, path: Path) -> Mapping[str, Any]:
     return content
 
 
-def _check_file(path: Path, expected: str | None) -> None:
+def _check_file(path: Path, limit: int, expected: str | None) -> None:
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist; {_HINT}")
-    if path.stat().st_size > MAX_BYTES:
-        raise CheckpointError(f"{path} has more than {MAX_BYTES / 2**30:.0f} GiB, which no ONNX file has; {_HINT}")
+    if path.stat().st_size > limit:
+        raise CheckpointError(f"{path} has more than {limit >> 20} MiB, which no exported file has; {_HINT}")
     if digest(path) != expected:
         raise CheckpointError(f"{path} is damaged, or of another export than {SETTINGS}; {_HINT}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Protocol
+from typing import Any, Protocol
 from zlib import crc32
 
 import numpy as np
@@ -49,8 +49,15 @@ class SearchOutput:
 
     def map(self, function: Callable[[np.ndarray], np.ndarray]) -> SearchOutput:
         """Return the output with a function applied to every array."""
-        values = (getattr(self, field.name) for field in fields(self))
-        return SearchOutput(*(None if value is None else function(value) for value in values))  # type: ignore[arg-type]
+        values: Any = (None if value is None else function(value) for value in vars(self).values())
+        return SearchOutput(*values)
+
+    @staticmethod
+    def join(outputs: Sequence[SearchOutput]) -> SearchOutput:
+        """Return the rows of all outputs of the same images, one output after the other."""
+        columns = zip(*(vars(output).values() for output in outputs), strict=True)
+        values: Any = (None if rows[0] is None else np.concatenate(rows, axis=1) for rows in columns)
+        return SearchOutput(*values)
 
     def sort_rows(self, keys: np.ndarray, count: int) -> SearchOutput:
         """Return the `count` rows of each image with the largest keys `(B, K)`, largest first."""
@@ -170,11 +177,9 @@ def beam_search(
             elif group.is_done(stop_at):
                 break
         groups.append(group)
-    outputs = _to_outputs(groups)
-    columns = zip(*([getattr(output, field.name) for field in fields(output)] for output in outputs), strict=True)
-    joined = SearchOutput(*(None if rows[0] is None else np.concatenate(rows, axis=1) for rows in columns))
-    _check_scores(joined.scores[:, :num_return_sequences])
-    return joined.map(lambda rows: rows[:, :num_return_sequences])
+    output = SearchOutput.join(_to_outputs(groups)).map(lambda rows: rows[:, :num_return_sequences])
+    _check_scores(output.scores)
+    return output
 
 
 class _Stepper:
@@ -395,7 +400,7 @@ class _ConstrainedGroup(_BeamGroup):
         ranked = _normalize(sums, lengths[..., np.newaxis], config)
         following = self._states[:, np.newaxis] | bits  # (K, V)
         order = np.arange(self._last, -1, -1)
-        chosen = [self._best(np.where(following == state, ranked, -np.inf), num_beams) for state in order]
+        chosen = [_find_largest(_flat(np.where(following == state, ranked, -np.inf)), num_beams) for state in order]
         values, best = (np.concatenate(parts, axis=1) for parts in zip(*chosen, strict=True))
         parents, tokens = best // V, best % V
         sums = np.where(np.isneginf(values), np.float32(-np.inf), _take(_flat(sums), best))
@@ -403,14 +408,6 @@ class _ConstrainedGroup(_BeamGroup):
         self.is_finished = _take(self.is_finished, parents) | (tokens == config.eos_token_id)
         self._states = np.repeat(order, num_beams)
         return parents, tokens
-
-    @staticmethod
-    def _best(ranked: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the values and indices of the best continuations, where there are fewer with values of -inf."""
-        flat = _flat(ranked)
-        best = largest(flat, count)
-        missing = ((0, 0), (0, count - best.shape[1]))
-        return np.pad(_take(flat, best), missing, constant_values=-np.inf), np.pad(best, missing)
 
     def finalize(self) -> _Hypotheses:
         """Return the hypotheses of the last state, best first; raise ConfigError where an image has none."""
@@ -472,16 +469,28 @@ _FEW = 64
 def largest(values: np.ndarray, count: int) -> np.ndarray:
     """Return the indices of the `count` largest values of the last axis, largest first; the first of equal ones leads.
 
-    Where there are fewer values, all indices; where fewer are above -inf, an index may occur twice.
+    Where there are fewer values, all indices.
     """
     count = min(count, values.shape[-1])
-    if count > _FEW:
-        return np.argsort(-values, axis=-1, kind="stable")[..., :count]
-    left, found = values.copy(), []
+    if count <= _FEW:
+        found, indices = _find_largest(values, count)
+        if not np.isneginf(found).any():
+            return indices
+    return np.argsort(-values, axis=-1, kind="stable")[..., :count]
+
+
+def _find_largest(values: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the `count` largest values of the last axis and their indices, largest first.
+
+    Where fewer are above -inf, the others are -inf, with any index.
+    """
+    left, found, indices = values.copy(), [], []
     for _ in range(count):
-        found.append(left.argmax(axis=-1))
-        np.put_along_axis(left, found[-1][..., np.newaxis], -np.inf, axis=-1)
-    return np.stack(found, axis=-1)
+        best = left.argmax(axis=-1)[..., np.newaxis]
+        indices.append(best)
+        found.append(_take(left, best))
+        np.put_along_axis(left, best, -np.inf, axis=-1)
+    return np.concatenate(found, axis=-1), np.concatenate(indices, axis=-1)
 
 
 def sample_tokens(logits: np.ndarray, streams: Sequence[np.random.RandomState]) -> np.ndarray:

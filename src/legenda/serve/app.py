@@ -275,9 +275,9 @@ def _add_pages(app: FastAPI, captioner: _Captioner, samples: Mapping[str, Path],
     infos = [
         ModelInfo(
             name=name,
-            architecture=pipeline.model.name,
+            architecture=pipeline.captioner.name,
             summary=pipeline.summary,
-            parameters=pipeline.model.parameter_count,
+            parameters=pipeline.captioner.parameter_count,
             extractor=pipeline.extractor.name,
         )
         for name, pipeline in engine.models.items()

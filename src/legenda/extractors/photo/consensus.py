@@ -15,15 +15,12 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from legenda.decoding import GenerationOutput
-from legenda.decoding.search import sort_rows
+from legenda.arrays import load_arrays
 from legenda.errors import CheckpointError
 from legenda.extractors.photo.regions import START_WORD
-from legenda.models.checkpoint import ASSETS, PACKAGED, load_tensors
-from legenda.run_folder import CONFIG, VOCABULARY
+from legenda.run_folder import ASSETS, CONFIG, PACKAGED, VOCABULARY
+from legenda.runtime.search import SearchOutput
 from legenda.text import Vocabulary
 
 CONSENSUS = "consensus.safetensors"
@@ -45,7 +42,7 @@ class Consensus:
     slots: Mapping[Ngram, int]
     idf: Mapping[Ngram, float]
     rare: float
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, np.ndarray]
     weight: float
     """What a unit of expected CIDEr adds to the score of the search, by which captions are chosen."""
 
@@ -62,7 +59,7 @@ class Consensus:
         """Return the consensus of a folder; raise LegendaError for a file that is missing or damaged."""
         if not isinstance(weight, int | float) or not math.isfinite(weight):
             raise CheckpointError(f"consensus in a model's {CONFIG} must be a finite number, not {weight!r}")
-        tensors = load_tensors(folder / CONSENSUS, _HINT)
+        tensors = load_arrays(folder / CONSENSUS, _HINT)
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
         M = len(tensors.get("ngrams", ()))
         expected = {"mean": (INPUTS,), "scale": (INPUTS,), "weight": (M, INPUTS), "bias": (M,), "idf": (M,)}
@@ -70,26 +67,27 @@ class Consensus:
             raise CheckpointError(f"{folder / CONSENSUS} has other tensors than it should; {_HINT}")
         grams = [tuple(token for token in row if token >= 0) for row in tensors["ngrams"].tolist()]
         idf = dict(zip(grams, tensors["idf"].tolist(), strict=True))
-        return cls({gram: slot for slot, gram in enumerate(grams)}, idf, float(tensors["rare"]), tensors, weight)
+        return cls({gram: slot for slot, gram in enumerate(grams)}, idf, float(tensors["rare"][0]), tensors, weight)
 
-    def __call__(self, whole: Tensor, captions: Sequence[Sequence[Sequence[int]]]) -> Tensor:
+    def __call__(self, whole: np.ndarray, captions: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:
         """Return the expected CIDEr of K captions of each of B images, `(B, K)`.
 
         whole: the features of region 0, `(B, WIDTH)`. captions: token ids without EOS.
         """
-        x = (whole[:, :INPUTS].cpu().float() - self.tensors["mean"]) * self.tensors["scale"]
-        expected = (x @ self.tensors["weight"].T + self.tensors["bias"]).numpy()
-        return torch.tensor(
-            [[self._score(row, caption) for caption in image] for row, image in zip(expected, captions, strict=True)]
-        )
+        x = (whole[:, :INPUTS].astype(np.float32) - self.tensors["mean"]) * self.tensors["scale"]
+        expected = x @ self.tensors["weight"].T + self.tensors["bias"]
+        scores = [
+            [self._score(row, caption) for caption in image] for row, image in zip(expected, captions, strict=True)
+        ]
+        return np.array(scores, np.float32)
 
-    def choose(self, output: GenerationOutput, whole: Tensor, eos_token_id: int, count: int) -> GenerationOutput:
+    def choose(self, output: SearchOutput, whole: np.ndarray, eos_token_id: int, count: int) -> SearchOutput:
         """Return the `count` best rows of each image by score and expected CIDEr, best first, with their scores."""
         captions = [
             [row[: row.index(eos_token_id)] if eos_token_id in row else row for row in image]
             for image in output.tokens.tolist()
         ]
-        return sort_rows(output, output.scores + self.weight * self(whole, captions).to(output.scores), count)
+        return output.sort_rows(output.scores + self.weight * self(whole, captions), count)
 
     def _score(self, expected: np.ndarray, caption: Sequence[int]) -> float:
         values = normalized(caption, self.idf, self.rare)

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-import torch
 
+from legenda.arrays import load_arrays
 from legenda.extractors.photo.regions import CLASSES, IS_THING, SCORE, START_GLOBAL, START_VISUAL
 from legenda.io import read_text
-from legenda.models.checkpoint import ASSETS, PACKAGED, load_tensors
+from legenda.run_folder import ASSETS, PACKAGED
+from legenda.runtime.search import log_softmax
 
 NAMED_SCORE = 0.4
 """Least score of a thing that a caption of things names; on 150 photographs three of four such boxes were right."""
@@ -57,23 +58,24 @@ def name_kind(whole: np.ndarray) -> str | None:
     Kinds are groups of ImageNet's classes: MobileNetV2's classifier on its map, restored from the visual channels.
     """
     names, projection, mean, weight, bias = _classifier()
-    visual = torch.from_numpy(whole[START_VISUAL:START_GLOBAL]).float()
-    channels = (visual @ projection + mean).clamp(min=0) ** 2
+    visual = whole[START_VISUAL:START_GLOBAL].astype(np.float32)
+    channels = (visual @ projection + mean).clip(0) ** 2
+    probabilities = np.exp(log_softmax(weight @ channels + bias))
     shares: dict[str, float] = defaultdict(float)
-    for name, share in zip(names, (weight @ channels + bias).softmax(0).tolist(), strict=True):
+    for name, share in zip(names, probabilities.tolist(), strict=True):
         shares[name] += share
     best = max(shares, key=lambda name: shares[name])
     return best if shares[best] >= KIND_SHARE else None
 
 
 @cache
-def _classifier() -> tuple[list[str], torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+def _classifier() -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the names of the classes, what restores a map, its mean, and the weight and bias of the classifier."""
     folder = ASSETS / PACKAGED
-    words, network = (load_tensors(folder / f"{name}.safetensors", _HINT) for name in ("predictor", "mobilenet"))
+    words, network = (load_arrays(folder / f"{name}.safetensors", _HINT) for name in ("predictor", "mobilenet"))
     weight, bias = network["classifier.weight"], network["classifier.bias"]
     names = read_text(folder / "kinds.txt", _HINT).splitlines()
-    return names, torch.linalg.pinv(words["visual"]), words["visual_mean"], weight, bias
+    return names, np.linalg.pinv(words["visual"]), words["visual_mean"], weight, bias
 
 
 def describe_things(things: Sequence[Thing], whole: np.ndarray) -> str:
