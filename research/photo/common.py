@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from legenda.extractors.photo.regions import WIDTH
+from legenda.extractors.photo.layout import WIDTH
 from legenda.io import atomic_write
 from legenda.models import Captioner, create_model
 from legenda.regions import Memory, Regions

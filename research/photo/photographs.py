@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from words import load_vectors
 
-from legenda.extractors.photo.regions import MAX_THINGS, RegionMaker
+from legenda.extractors.photo.layout import MAX_THINGS
+from legenda.extractors.photo.regions import RegionMaker
 from legenda.extractors.photo.vision import ImageVectors, Things
 
 

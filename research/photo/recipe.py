@@ -19,7 +19,7 @@ import legenda
 from legenda.config import Config
 from legenda.data.captions import CaptionDataset, DataModule, TokenizedCaptions
 from legenda.errors import DataError
-from legenda.extractors.photo.regions import WIDTH
+from legenda.extractors.photo.layout import WIDTH
 from legenda.papers import get_recipe
 from legenda.text import Vocabulary
 from legenda.training.schedules import Cosine

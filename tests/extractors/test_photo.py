@@ -15,7 +15,7 @@ import legenda
 from legenda.cli.main import main
 from legenda.errors import CheckpointError
 from legenda.extractors import load_extractor
-from legenda.extractors.photo import regions as layout
+from legenda.extractors.photo import layout
 from legenda.extractors.photo.consensus import INPUTS, Consensus, ngrams, normalized
 from legenda.extractors.photo.regions import NUM_PHRASES, NUM_WORDS
 from legenda.extractors.photo.things import Thing, describe_things, labels, name_kind, read_things

@@ -16,6 +16,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from legenda.extractors.photo.layout import CLASSES
 from legenda.models.checkpoint import load_tensors
 
 _STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
@@ -74,7 +75,6 @@ class MobileNetV2(nn.Module):
         return self.features(x.contiguous(memory_format=torch.channels_last))
 
 
-CLASSES = 80
 _STRIDES = (8, 16, 32, 64)
 _BINS = 8
 """Bins of the distribution of each side's distance, in strides."""
