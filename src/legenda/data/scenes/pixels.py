@@ -94,16 +94,12 @@ def find_things(image: Image.Image) -> tuple[np.ndarray, np.ndarray]:
     `draw_scene` give the same patch to the last digit at every size and position, near any thing and on any background;
     only the boxes, in 0..1, depend on the position. Raises DataError when nothing, or far too much, stands out.
     """
-    from scipy import ndimage  # late: a tenth of the time that every command needs to start
-
     pixels = np.asarray(image.convert("RGB"))
     border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]]).astype(np.int32)
     codes, counts = np.unique(border @ _PACK, return_counts=True)
     ground = codes[counts.argmax()] // _PACK % 256
-    labels, _ = ndimage.label(_differs(pixels, ground), structure=np.ones((3, 3)))
+    labels, sizes, slices = find_components(_differs(pixels, ground))
     height, width = labels.shape
-    sizes = np.bincount(labels.ravel())
-    slices = ndimage.find_objects(labels)
     numbers = [n for n in range(1, len(sizes)) if sizes[n] >= _MIN_AREA * labels.size]
     if not 1 <= len(numbers) <= MAX_REGIONS:
         raise DataError(
@@ -116,6 +112,49 @@ def find_things(image: Image.Image) -> tuple[np.ndarray, np.ndarray]:
         features.append(_patch(pixels[rows, columns], labels[rows, columns] == number))
         boxes.append((columns.start / width, rows.start / height, columns.stop / width, rows.stop / height))
     return np.stack(features), np.asarray(boxes, dtype=np.float32)
+
+
+def find_components(filled: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[tuple[slice, slice]]]:
+    """Return the connected components of a mask `(H, W)`, whose pixels touch by sides or corners.
+
+    These are labels `(H, W)`, 0 for the ground and 1, 2 and so on in the order of the first pixels, row by row; the
+    number of pixels of each label; and rows and columns of each component. Pixels of a row form runs, and runs that
+    touch have one root, the first run of the component.
+    """
+    width = filled.shape[1] + 1  # a row ends in ground, so that no run goes on in the next one
+    edges = np.diff(np.pad(filled, ((0, 0), (1, 1))).astype(np.int8), axis=1).ravel()
+    starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+    upper, lower = _touching_runs(starts, ends, width)
+    roots = np.arange(len(starts))
+    while (roots[lower] != roots[upper]).any():
+        smaller = np.minimum(roots[lower], roots[upper])
+        np.minimum.at(roots, roots[lower], smaller)
+        np.minimum.at(roots, roots[upper], smaller)
+        while (roots[roots] != roots).any():
+            roots = roots[roots]
+    _, component = np.unique(roots, return_inverse=True)
+    count = component.max(initial=-1) + 1
+    labels = np.zeros(filled.shape, np.int32)
+    labels[filled] = np.repeat(component + 1, ends - starts)
+    top, left = np.full((2, count), filled.size)
+    bottom, right = np.zeros((2, count), int)
+    np.minimum.at(top, component, starts // width)
+    np.minimum.at(left, component, starts % width)
+    np.maximum.at(bottom, component, starts // width + 1)
+    np.maximum.at(right, component, ends - starts // width * width)
+    corners = zip(top.tolist(), bottom.tolist(), left.tolist(), right.tolist(), strict=True)
+    slices = [(slice(first, last), slice(start, end)) for first, last, start, end in corners]
+    return labels, np.bincount(labels.ravel(), minlength=count + 1), slices
+
+
+def _touching_runs(starts: np.ndarray, ends: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pairs of runs in a row and the next that touch; starts, ends: positions in rows of `width`."""
+    first = np.searchsorted(ends, starts - width)
+    counts = np.maximum(np.searchsorted(starts, ends - width, side="right") - first, 0)
+    lower = np.repeat(np.arange(len(starts)), counts)
+    upper = np.arange(len(lower)) - np.repeat(np.cumsum(counts) - counts - first, counts)
+    is_next = starts[upper] // width == starts[lower] // width - 1
+    return upper[is_next], lower[is_next]
 
 
 def _differs(pixels: np.ndarray, ground: np.ndarray) -> np.ndarray:
