@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from legenda.errors import LegendaError
+from legenda.evaluation.comparison import compare_pairs
 from legenda.metrics import WITHOUT_JAVA, Scores, compare, evaluate, holm, intervals
 from legenda.metrics.bleu import bleu_scores
 from legenda.metrics.evaluation import BLEU
+from legenda.metrics.resampling import students_interval, students_quantile
 
 WORDS = ("a", "the", "dog", "cat", "runs", "sits", "on", "in", "red", "big")
 
@@ -117,3 +119,43 @@ def test_holm_multiplies_by_the_comparisons_that_are_left_and_keeps_the_order(
     p: list[float], corrected: list[float]
 ) -> None:
     assert holm(p) == pytest.approx(corrected)
+
+
+def test_intervals_and_p_of_means_are_those_of_scipy():
+    stats = pytest.importorskip("scipy.stats", reason="needs SciPy to compare with")
+    generator = np.random.default_rng(3)
+    for n in (2, 5, 9, 30):
+        values = generator.normal(0.1, 0.2, n)
+        second = dict.fromkeys(range(n), 0.0)
+        found = compare(of_means(values.tolist()), of_means([second[i] for i in range(n)]), resamples=700)["SPICE"]
+        interval = stats.bootstrap(
+            (values,), np.mean, n_resamples=700, method="percentile", rng=np.random.default_rng([0, 0])
+        ).confidence_interval
+        test = stats.permutation_test(
+            (values,),
+            lambda x, axis: np.abs(x.mean(axis=axis)),
+            permutation_type="samples",
+            alternative="greater",
+            n_resamples=700,
+            rng=np.random.default_rng([0, 1]),
+        )
+        assert (found.low, found.high) == pytest.approx((interval.low, interval.high), abs=1e-12)
+        assert found.p == pytest.approx(test.pvalue, abs=1e-12)
+
+
+def test_students_interval_and_p_of_pairs_are_those_of_scipy():
+    stats = pytest.importorskip("scipy.stats", reason="needs SciPy to compare with")
+    generator = np.random.default_rng(4)
+    for n in (2, 3, 4, 7, 13, 20):
+        first, second = generator.normal(0.3, 0.2, (2, n))
+        found = compare_pairs({"CIDEr-D": first}, {"CIDEr-D": second})["CIDEr-D"]
+        interval = stats.ttest_rel(first, second).confidence_interval()
+        test = stats.permutation_test(
+            (first - second,), np.mean, permutation_type="samples", n_resamples=2**13, rng=np.random.default_rng(0)
+        )
+        assert (found.low, found.high) == pytest.approx((interval.low, interval.high), abs=1e-9)
+        assert found.p == pytest.approx(test.pvalue, abs=1e-12)
+    for degrees in (1, 2, 3, 10, 99):
+        expected = stats.t.ppf(0.975, degrees)
+        assert students_quantile(0.95, degrees) == pytest.approx(expected, rel=1e-10)
+    assert vars(students_interval(np.full(3, 0.25))) == {"low": 0.25, "high": 0.25}

@@ -25,6 +25,7 @@ from legenda.evaluation.scoring import (
 from legenda.io import read_json
 from legenda.metrics import Difference, Scores, compare, evaluate
 from legenda.metrics.evaluation import References
+from legenda.metrics.resampling import share_as_large, sign_flips, students_interval
 from legenda.models.checkpoint import find_model
 from legenda.run_folder import CONFIG, data_settings, evaluation_path, find_seeds, read_config
 from legenda.tasks.base import TASKS
@@ -111,17 +112,13 @@ def compare_seeds(first: Path, second: Path, *, split: str = "val") -> ScoringRe
 
 def compare_pairs(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray]) -> dict[str, Difference]:
     """Return the differences of pairs of runs, at least two, of the metrics that both have; see `compare_seeds`."""
-    from scipy.stats import permutation_test, ttest_rel  # late: it takes a second
-
     differences = {}
     for metric in (name for name in first if name in second):
-        a, b = first[metric], second[metric]
-        interval = ttest_rel(a, b).confidence_interval()
-        test = permutation_test(
-            (a - b,), np.mean, permutation_type="samples", n_resamples=2**13, rng=np.random.default_rng(0)
-        )
-        values = (a - b).mean(), interval.low, interval.high, test.pvalue
-        differences[metric] = Difference(*map(float, values))
+        of_pairs = first[metric] - second[metric]
+        mean, interval = float(of_pairs.mean()), students_interval(of_pairs)
+        means, exact = sign_flips(of_pairs, 2**13, np.random.default_rng(0))
+        sides = (share_as_large(means, mean, exact=exact), share_as_large(-means, -mean, exact=exact))
+        differences[metric] = Difference(mean, interval.low, interval.high, min(1.0, 2 * min(sides)))
     return differences
 
 
