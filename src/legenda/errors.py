@@ -90,4 +90,4 @@ def install_line(extra: str) -> str:
         packages = [f"'{name.strip()}'" for name, _, marker in requirements if f'extra == "{extra}"' in marker]
         if packages:
             ways = f"pip install {' '.join(packages)}, or {ways}"
-    return f"install it with {ways}{_CPU_HINT if extra == 'vision' else ''}"
+    return f"install it with {ways}{_CPU_HINT if extra in ('torch', 'vision') else ''}"

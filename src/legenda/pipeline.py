@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from PIL import Image
@@ -27,7 +27,6 @@ from legenda.runtime.search import SearchOutput
 from legenda.text import Vocabulary
 
 if TYPE_CHECKING:
-    from legenda.evaluation.runs import CaptionerRun
     from legenda.evaluation.torch_captioner import TorchCaptioner
     from legenda.models import Captioner as TorchModel
     from legenda.regions import Regions
@@ -134,7 +133,7 @@ class Pipeline:
         return f"{type(self).__name__}(model={self.captioner.name!r}, extractor={self.extractor.name!r})"
 
     @classmethod
-    def of_run(cls, run: CaptionerRun | ExportedRun, extractor: Extractor, *, consensus: bool = True) -> Self:
+    def of_run(cls, run: CaptionsModel, extractor: Extractor, *, consensus: bool = True) -> Self:
         """Return the pipeline of a run with its settings; raise LegendaError for a damaged file.
 
         consensus: whether to choose among beams by expected CIDEr, where the run has what it takes.
@@ -360,8 +359,32 @@ class ExportedRun:
         """Return the extractor of the model's features; see `legenda.extractors.base.resolve_extractor`."""
         return resolve_extractor(self.captioner.settings.extractor, given, self.folder, self.options)
 
+    def data(self) -> Any:
+        """Raise ConfigError: an exported model does not name the data of its training."""
+        raise ConfigError(f"{self.folder} does not name the data of its training; name some, or the run")
 
-def load_for_captions(model: str | Path, options: RunOptions) -> CaptionerRun | ExportedRun:
+
+class CaptionsModel(Protocol):
+    """A run, or an exported model in place of one, as pipelines take it."""
+
+    @property
+    def folder(self) -> Path: ...
+
+    @property
+    def captioner(self) -> Captioner: ...
+
+    @property
+    def config(self) -> Mapping[str, Any]: ...
+
+    @property
+    def summary(self) -> str: ...
+
+    def resolve_extractor(self, given: str | None) -> Extractor: ...
+
+    def data(self) -> Any: ...
+
+
+def load_for_captions(model: str | Path, options: RunOptions) -> CaptionsModel:
     """Load a captioner: a folder of `legenda export`, without PyTorch, or any other that `load_captioner_run` takes.
 
     Raise LegendaError for a file that is missing or damaged, a device that does not exist, and for a device, a

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
 from legenda.config import map_paths
-from legenda.errors import CheckpointError, DataError, LegendaError
+from legenda.errors import CheckpointError, ConfigError, DataError, LegendaError
 from legenda.io import get_field, read_json
 
 T = TypeVar("T")
@@ -51,6 +51,20 @@ def find_seeds(folder: Path) -> list[Path]:
     """Return the runs seed0, seed1 and so on that `legenda train --seeds` wrote into a folder, by their numbers."""
     runs = {path: path.name.removeprefix("seed") for path in folder.glob("seed*") if (path / CONFIG).is_file()}
     return sorted((path for path, number in runs.items() if number.isdecimal()), key=lambda path: int(runs[path]))
+
+
+def shortest_names(folders: Sequence[Path]) -> list[str]:
+    """Return the shortest ends of paths that tell the folders apart.
+
+    Raise ConfigError for a repeated folder, and where there is none.
+    """
+    if not folders:
+        raise ConfigError("name at least one model, such as photo or runs/demo/ngsan")
+    parts = [path.parts for path in folders]
+    if len(set(parts)) < len(parts):
+        raise ConfigError("one run folder is named twice; name each once")
+    length = next(n for n in range(1, max(map(len, parts)) + 1) if len({p[-n:] for p in parts}) == len(parts))
+    return ["/".join(p[-length:]) for p in parts]
 
 
 def evaluation_path(folder: Path, split: str, *, ensemble: bool = False, stage: int | None = None) -> Path:

@@ -12,7 +12,7 @@ import pytest
 
 from legenda.data.scenes import draw_scene, make_scene
 from legenda.report import ExampleCard, ModelRun, Report, ScoreColumn, write_report
-from legenda.tasks.reporting import Prediction
+from legenda.results import Prediction
 
 if TYPE_CHECKING:
     from playwright import sync_api

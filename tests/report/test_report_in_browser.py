@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from legenda.report import Report
-from legenda.tasks.reporting import Prediction
+from legenda.results import Prediction
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
 

@@ -2,9 +2,8 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import torch
 import tyro
 from pydantic import model_validator
 
@@ -20,6 +19,9 @@ from legenda.jobs.engine import EngineName, Load, require_ray, run_job
 from legenda.jobs.job import JobStats
 from legenda.jobs.work import FeatureTask, extract_file, extract_shards, load_features, sampled_identity
 from legenda.terminal import progress_bar
+
+if TYPE_CHECKING:
+    import torch
 
 
 class ExtractOptions(ComputeOptions, JobOptions):
@@ -65,7 +67,7 @@ class ExtractOptions(ComputeOptions, JobOptions):
         """Return each of the devices with the precision; raise ConfigError for a name that no machine has."""
         return [ComputeOptions(device=device, precision=self.precision) for device in self.device.split(",")]
 
-    def resolve(self) -> torch.device:
+    def resolve(self) -> "torch.device":
         """Return the first device; raise ConfigError where this machine does not have one of them."""
         first, *_ = [compute.resolve() for compute in self.computes()]
         return first

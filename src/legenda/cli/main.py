@@ -16,7 +16,7 @@ from importlib import import_module
 from keyword import iskeyword
 from typing import TextIO, get_type_hints
 
-from legenda.errors import ConfigError, LegendaError, did_you_mean
+from legenda.errors import ConfigError, LegendaError, did_you_mean, install_line
 from legenda.terminal import escape_controls, safe_stdout, shorten
 
 COMMANDS = {
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with safe_stdout():
             _run(arguments[0], arguments[1:])
             sys.stdout.flush()
-    except (LegendaError, KeyboardInterrupt, OSError, MemoryError, RuntimeError) as error:
+    except (LegendaError, KeyboardInterrupt, OSError, MemoryError, RuntimeError, ModuleNotFoundError) as error:
         raise SystemExit(exit_code(arguments[0], error)) from None
 
 
@@ -89,6 +89,8 @@ def _help() -> str:
 
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 _PATH_ERRORS = {errno.ENAMETOOLONG, errno.ELOOP, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES}
+_OF_TORCH = {"torch", "jaxtyping", "lightning_fabric"}
+"""The packages of the extra torch."""
 _NO_MEMORY = re.compile("out of memory|allocate memory|size calculation overflowed")  # of torch
 
 
@@ -112,6 +114,8 @@ def _describe(error: BaseException) -> str | None:
     """Return one sentence about a mistake of the caller or a limit of the machine; None for any other error."""
     if isinstance(error, LegendaError):
         return str(error)
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _OF_TORCH:
+        return f"PyTorch is missing, which this needs; {install_line('torch')}"
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
         remedy = "choose smaller sizes, such as those of batches and beams, or a machine with more memory"
         return f"there is not enough memory; {remedy}"

@@ -49,7 +49,7 @@ def parse(options: type[T], arguments: Sequence[str], command: str) -> T:
     with redirect_stdout(unguarded(sys.stdout)):  # tyro colors the help by ANSI sequences
         values = tyro.cli(options, args=list(arguments), prog=f"legenda {command}")
     check_out(values, command)
-    if isinstance(values, ComputeOptions):
+    if isinstance(values, ComputeOptions) and values.device not in ("auto", "cpu"):  # which every machine has
         values.resolve()
     return values
 

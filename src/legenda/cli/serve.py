@@ -1,6 +1,7 @@
 """`legenda serve`: a web page and an HTTP API that caption images and show the attention of each word."""
 
 import tempfile
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -11,9 +12,10 @@ from pydantic import Field
 from legenda.compute import RunOptions, SearchOptions
 from legenda.config import PositiveInt
 from legenda.errors import LegendaError, import_extra
-from legenda.evaluation.runs import CaptionerRun, load_captioner_run, unique_run_names
 from legenda.extractors import Extractor, find_images
-from legenda.pipeline import Pipeline
+from legenda.pipeline import CaptionsModel, Pipeline, load_for_captions
+from legenda.run_folder import shortest_names
+from legenda.runtime.folder import is_exported
 
 
 class ServeOptions(RunOptions, SearchOptions):
@@ -25,7 +27,7 @@ class ServeOptions(RunOptions, SearchOptions):
     """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
-    """Run folders."""
+    """Run folders, or folders that legenda export wrote, which take no PyTorch."""
     host: str = "127.0.0.1"
     """The address to listen on; 0.0.0.0 admits the whole network."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
@@ -57,7 +59,7 @@ def run(options: ServeOptions) -> None:
 
     search = options.select()
     return_freed_memory()
-    runs = {name: load_captioner_run(folder, options) for name, folder in unique_run_names(options.runs).items()}
+    runs = {name: load_for_captions(folder, options) for name, folder in _unique_names(options.runs).items()}
     models = {
         name: Pipeline.of_run(run, _load_extractor(run, options.extractor), consensus=options.consensus)
         for name, run in runs.items()
@@ -82,7 +84,15 @@ def run(options: ServeOptions) -> None:
             )
 
 
-def _load_extractor(run: CaptionerRun, name: str | None) -> Extractor:
+def _unique_names(folders: Sequence[Path]) -> dict[str, Path]:
+    if all(map(is_exported, folders)):
+        return dict(zip(shortest_names([folder.resolve() for folder in folders]), folders, strict=True))
+    from legenda.evaluation.runs import unique_run_names  # late: it imports PyTorch
+
+    return unique_run_names(folders)
+
+
+def _load_extractor(run: CaptionsModel, name: str | None) -> Extractor:
     """Return the extractor recorded in the run if it can be loaded, else the named one."""
     try:
         return run.resolve_extractor(None)

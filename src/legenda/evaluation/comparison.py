@@ -26,10 +26,7 @@ from legenda.io import read_json
 from legenda.metrics import Difference, Scores, compare, evaluate
 from legenda.metrics.evaluation import References
 from legenda.metrics.resampling import share_as_large, sign_flips, students_interval
-from legenda.models.checkpoint import find_model
 from legenda.run_folder import CONFIG, data_settings, evaluation_path, find_seeds, read_config
-from legenda.tasks.base import TASKS
-from legenda.tasks.reporting import ReportedTask
 
 if TYPE_CHECKING:
     from legenda.cli.compare import CompareOptions
@@ -165,7 +162,11 @@ def find_predictions(name: Path, split: str) -> Path:
     """Return the file of predictions: a file as it is, of a run folder the evaluation of the split."""
     if name.is_file():
         return name
-    path = evaluation_path(find_model(name), split)
+    path = evaluation_path(name, split)
+    if not path.is_file():
+        from legenda.models.checkpoint import find_model  # late: it imports PyTorch
+
+        path = evaluation_path(find_model(name), split)
     if not path.is_file():
         raise DataError(f"{name} has no {path.name}; write it with legenda evaluate {name} --split {split}")
     return path
@@ -186,6 +187,9 @@ def _score_captions(paths: Sequence[Path], references: Path | None, metrics: str
 
 def _score_task(path: Path, content: Mapping[str, Any]) -> _Scored:
     """Return the predictions of a run of another task than captioning, scored on the data of the run."""
+    from legenda.tasks.base import TASKS  # late: tasks train models, and import PyTorch
+    from legenda.tasks.reporting import ReportedTask
+
     try:
         task, predictions = TASKS.get(str(content["task"])), content.get("predictions")
     except ConfigError as error:

@@ -23,7 +23,7 @@ from legenda.models.checkpoint import (
     read_checksum,
 )
 from legenda.models.registry import summarize
-from legenda.run_folder import CONFIG, data_settings, weights_path
+from legenda.run_folder import CONFIG, data_settings, shortest_names, weights_path
 
 if TYPE_CHECKING:
     from legenda.recipes import Data
@@ -155,19 +155,13 @@ def unique_run_names(folders: Sequence[Path]) -> dict[str, Path]:
 
     Raise ConfigError for a repeated folder, and where there is none.
     """
-    if not folders:
-        raise ConfigError("name at least one model, such as photo or runs/demo/ngsan")
     models = [find_model(folder) for folder in folders]
     # models of the hub keep their names: their folders in its cache are named by commits
     named = [
         path.resolve() if path == folder and not is_of_transformers(path) else folder
         for path, folder in zip(models, folders, strict=True)
     ]
-    parts = [path.parts for path in named]
-    if len(set(parts)) < len(parts):
-        raise ConfigError("one run folder is named twice; name each once")
-    length = next(n for n in range(1, max(map(len, parts)) + 1) if len({p[-n:] for p in parts}) == len(parts))
-    return {"/".join(p[-length:]): folder for p, folder in zip(parts, models, strict=True)}
+    return dict(zip(shortest_names(named), models, strict=True))
 
 
 def resolve_data(

@@ -38,8 +38,8 @@ from legenda.extras.co_attention import (
 from legenda.io import get_field, read_json, read_pickle
 from legenda.metrics.boxes import HIT, box_iou, grounding_accuracy, score_targets
 from legenda.models.mcan import Grounder, encode_deltas, in_pixels
+from legenda.results import EvaluationResult, Example, Prediction, mean_with_ci, means_by_group
 from legenda.tasks.base import Batch, Loss, PreparedBatch, batch_to_regions, regions_to_batch
-from legenda.tasks.reporting import EvaluationResult, Example, Prediction, mean_with_ci, means_by_group
 from legenda.text.tokenizers import tokenize_question
 
 ExpressionKind = Literal["near", "size", "plain"]

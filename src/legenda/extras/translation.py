@@ -25,10 +25,11 @@ from legenda.io import read_bytes
 from legenda.metrics.translation import score_sentences, score_translations
 from legenda.models.base import eval_mode
 from legenda.models.translator import Translator
+from legenda.results import EvaluationResult, Example, MetricWithCI, Prediction, mean_with_ci
 from legenda.run_folder import SUBWORDS, VOCABULARY
 from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, set_vocabulary
 from legenda.tasks.objectives import PADDING, cross_entropy
-from legenda.tasks.reporting import EvaluationResult, Example, MetricWithCI, Prediction, ReportedTask, mean_with_ci
+from legenda.tasks.reporting import ReportedTask
 from legenda.text import Vocabulary
 from legenda.text.tokenizers import (
     BPETokenizer,

@@ -38,9 +38,9 @@ from legenda.extras.co_attention import (
 from legenda.io import get_field, read_json, read_text, verified, write_json
 from legenda.metrics.vqa import Annotation, evaluate_vqa, normalize_answer, read_annotations, soft_targets
 from legenda.models.mcan import Mcan
+from legenda.results import EvaluationResult, Example, Prediction, mean_with_ci, means_by_group
 from legenda.run_folder import ANSWERS
 from legenda.tasks.base import Batch, Loss, PreparedBatch, batch_to_regions, check_boxes, regions_to_batch
-from legenda.tasks.reporting import EvaluationResult, Example, Prediction, mean_with_ci, means_by_group
 from legenda.text.tokenizers import tokenize_question
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary, read_answers
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
@@ -22,8 +22,10 @@ from legenda.data.scenes.scene import Family
 from legenda.errors import DataError
 from legenda.extractors import read_image
 from legenda.extractors.images import SUFFIXES
-from legenda.recipes import Data
 from legenda.report.overlay import blank_canvas
+
+if TYPE_CHECKING:
+    from legenda.recipes import Data
 
 CaptionCheck = Callable[[str], tuple[bool | None, str]]
 """Returns whether a caption is true, None where that is unknown, and why it is false."""

@@ -20,7 +20,7 @@ import numpy as np
 from legenda.errors import DataError
 from legenda.io import write_text
 from legenda.metrics import Difference
-from legenda.tasks.reporting import Prediction
+from legenda.results import Prediction
 
 _BOX_TOLERANCE = 1e-3  # boxes from pixel arithmetic may miss the edge by a rounding
 

@@ -28,8 +28,9 @@ from legenda.regions import Regions
 from legenda.report.images import ReportImage, find_images_by_name, resolve_images
 from legenda.report.overlay import average_heads, blank_canvas, draw_caption_attention, write_sheet
 from legenda.report.page import ExampleCard, ModelRun, Report, ScoreColumn, encoded_size, write_report
+from legenda.results import EvaluationResult, Example, MetricWithCI, Prediction, group_key
 from legenda.run_folder import HISTORY, find_seeds, stages_of
-from legenda.tasks.reporting import EvaluationResult, Example, MetricWithCI, Prediction, ReportedTask, group_key
+from legenda.tasks.reporting import ReportedTask
 from legenda.training.checkpoint import read_history
 
 if TYPE_CHECKING:

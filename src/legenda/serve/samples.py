@@ -8,7 +8,7 @@ from legenda.data.annotations import read_annotations
 from legenda.data.captions import KarpathyData
 from legenda.data.scenes import FAMILIES, draw_scene, make_scenes
 from legenda.errors import LegendaError
-from legenda.evaluation.runs import CaptionerRun
+from legenda.pipeline import CaptionsModel
 from legenda.report.images import find_photographs, packaged_photographs
 
 _MAX_SAMPLES = 6
@@ -34,7 +34,7 @@ def sample_images(folder: Path, photographs: Sequence[Path], *, scenes: bool) ->
     return samples
 
 
-def default_photographs(runs: Collection[CaptionerRun]) -> list[Path]:
+def default_photographs(runs: Collection[CaptionsModel]) -> list[Path]:
     """Return sample photographs: up to six outside the training split, of the first run whose photographs are found
     next to its annotations, and those of the package.
     """

@@ -7,7 +7,7 @@ import torch
 from legenda import Regions
 from legenda.extras.vqa import Question, QuestionDataset, Vqa
 from legenda.metrics.vqa import Annotation, evaluate_vqa
-from legenda.tasks.reporting import mean_with_ci, means_by_group
+from legenda.results import mean_with_ci, means_by_group
 
 
 class ConfidentModel:

@@ -1,0 +1,112 @@
+"""What runs in a process where PyTorch, jaxtyping, lightning-fabric and SciPy cannot be imported."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from legenda.cli.main import COMMANDS
+from legenda.data.scenes import draw_scene, make_scenes
+
+BLOCKED = """
+import sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "jaxtyping", "lightning_fabric", "scipy"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Finder())
+from legenda.cli.main import main
+"""
+
+
+def call(code: str, folder: Path) -> str:
+    """Run code after the import of `main` in a new process, in a folder; return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKED + code], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(exported, tmp_path_factory) -> Path:
+    """Scenes, captions and references, and the exported model as `model`."""
+    path = tmp_path_factory.mktemp("door")
+    (path / "images").mkdir()
+    for number, scene in enumerate(make_scenes("fresh", 2)):
+        draw_scene(scene).save(path / "images" / f"{number}.png")
+    for name, captions in (("one", ["a dog runs", "a cat sits"]), ("two", ["a dog", "a red cat"])):
+        entries = [{"image_id": image, "caption": caption} for image, caption in enumerate(captions)]
+        (path / f"{name}.json").write_text(json.dumps(entries))
+    (path / "references.json").write_text('{"0": ["a dog runs", "dogs run"], "1": ["the cat sits"]}')
+    (path / "model").symlink_to(exported)
+    return path
+
+
+def test_images_are_captioned(folder, run_and_export, run_command):
+    printed = call("main(['caption', 'images', '--model', 'model', '--save-attention', 'sheets'])", folder)
+    assert len(list((folder / "sheets").iterdir())) == 2
+    code, expected, _ = run_command(f"caption {folder / 'images'} --model {run_and_export[0]} --device cpu")
+    assert code == 0
+    assert printed.splitlines() == [line.replace(f"{folder}/", "") for line in expected.splitlines()]
+    call("main(['caption', 'images', '--model', 'model', '--format', 'json', '--out', 'captions.json'])", folder)
+    assert len(json.loads((folder / "captions.json").read_text())) == 2
+
+
+def test_captions_are_scored_and_compared(folder):
+    assert "CIDEr-D" in call("main(['score', 'one.json', 'references.json', '--metrics', 'fast'])", folder)
+    printed = call("main(['compare', 'one.json', 'two.json', '--references', 'references.json'])", folder)
+    assert "2 of 2 predictions differ" in printed
+
+
+def test_a_model_is_served(folder):
+    pytest.importorskip("fastapi", reason="needs the extra serve")
+    code = """
+import threading, time, urllib.request
+from legenda.cli import serve
+from legenda.cli.options import parse
+from legenda.serve import server
+
+def request(app, host, port, *_, on_stop, **__):
+    from starlette.testclient import TestClient
+    with TestClient(app, base_url="http://127.0.0.1") as client, open("images/0.png", "rb") as image:
+        print(client.post("/api/captions", files={"image": image}).json()["captions"][0]["text"])
+        print(client.get("/").status_code, client.get("/api/models").json()[0]["parameters"] > 0)
+
+server.run_server = request
+main(["serve", "model", "--port", "0"])
+"""
+    caption, status = call(code, folder).splitlines()
+    assert caption
+    assert status == "200 True"
+
+
+@pytest.mark.parametrize("command", ["caption", "serve", "score", "compare", "report", "inspect", "export", "convert"])
+def test_help_is_printed(folder, command):
+    assert command in COMMANDS
+    printed = call(f"main(['{command}', '--help'])", folder)
+    assert command in printed
+
+
+def test_what_needs_pytorch_says_so_in_one_sentence(folder):
+    for arguments in (["train", "scenes.ngsan"], ["export", "photo"], ["evaluate", "runs/a"]):
+        code = f"""
+import contextlib, io
+error = io.StringIO()
+with contextlib.redirect_stderr(error):
+    try:
+        main({arguments})
+    except SystemExit as stop:
+        print(stop.code)
+print(error.getvalue(), end="")
+"""
+        status, sentence = call(code, folder).splitlines()
+        assert status == "2"
+        assert "PyTorch" in sentence
+        assert "[torch]" in sentence
