@@ -231,3 +231,13 @@ print(captioner.vocabulary.decode(found.output.tokens[0, 0]))
     tokens = captioner.search(images, SearchOptions()).output.tokens[0, 0]
     assert printed.stdout.strip() == captioner.vocabulary.decode(tokens)
     assert Path(exported).name == "ngsan"
+
+
+@pytest.mark.slow
+def test_a_model_that_reads_pixels_equals_pytorch(tmp_path):
+    """Its attention is over the cells of the grid that the backbone makes, whose boxes the encoder gives."""
+    model = create("transformer", feature_dim=1280, backbone={"name": "photo", "image_size": 64})
+    export_captioner(model, tmp_path)
+    pixels = np.random.default_rng(0).random((3, 1, 3 * 64 * 64)).astype(np.float32)
+    images = [(image, np.array([[0, 0, 1, 1]], np.float32)) for image in pixels]
+    check_equal(model, OnnxCaptioner.load(tmp_path), images, SEARCHES[1:2])

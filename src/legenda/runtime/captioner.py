@@ -129,7 +129,7 @@ class OnnxCaptioner:
         has_boxes = [boxes is not None for _, boxes in used]
         if any(has_boxes) != all(has_boxes):
             raise DataError("some images have boxes and some have none; give boxes for all of them or for none")
-        batch = pack(used, self.settings.feature_dim, all(has_boxes))
+        batch = pack(used, self.settings.width, all(has_boxes))
         state = self.encode(batch)
         grid = state.pop(GRID_BOXES, None)
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):  # scores are checked at the end
@@ -167,9 +167,9 @@ class OnnxCaptioner:
     def _prepare(self, features: np.ndarray, boxes: np.ndarray | None) -> ImageRegions:
         """Return the regions that the model reads; raise DataError for features of another width or without boxes."""
         settings = self.settings
-        if features.ndim != 2 or features.shape[1] != settings.feature_dim:
+        if features.ndim != 2 or features.shape[1] != settings.width:
             raise DataError(
-                f"the features have {features.shape[-1]} channels but {self.name} reads {settings.feature_dim}; use "
+                f"the features have {features.shape[-1]} channels but {self.name} reads {settings.width}; use "
                 "features of the extractor it was trained with"
             )
         if settings.max_regions:

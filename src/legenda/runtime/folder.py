@@ -60,6 +60,11 @@ class ExportedModel(Config):
     digests: Mapping[str, str]
     """The SHA-256 of the other files of the folder."""
 
+    @property
+    def width(self) -> int:
+        """Channels of what the encoder reads: those of a region feature, or all pixels of an image."""
+        return self.feature_dim if self.image_size is None else 3 * self.image_size**2
+
 
 def is_exported(folder: str | Path) -> bool:
     """Return whether a name is the path of a folder that `legenda export` wrote."""
