@@ -1,7 +1,5 @@
 """Devices and precisions by name, and that they reach models, features and extractors."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
@@ -14,8 +12,8 @@ from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scene
 from legenda.errors import ConfigError
 from legenda.evaluation.runs import load_captioner_run, load_run
-from legenda.models import layers
-from legenda.models.base import eval_mode
+from legenda.models import packing
+from legenda.models.base import eval_mode, inference
 from legenda.pipeline import open as open_pipeline
 
 DATA = ScenesData(train=40, validation=2)
@@ -96,7 +94,7 @@ def test_the_device_reaches_weights_and_features(make_run, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["ngsan", "xlan"])
-def test_models_on_cpus_compute_with_frozen_weights(make_run, draw_regions, monkeypatch, name):
+def test_models_on_cpus_compute_with_packed_weights(make_run, draw_regions, monkeypatch, name):
     """Float32 and bf16 within their rounding, which is how it shows that bf16 is what is computed."""
     run = make_run(name, DATA)
     plain = load(run)
@@ -104,12 +102,12 @@ def test_models_on_cpus_compute_with_frozen_weights(make_run, draw_regions, monk
     with eval_mode(plain):
         expected = plain(regions, tokens)
         captions = plain.caption(regions)
-    monkeypatch.setattr(layers, "freeze_linear", partial(layers.freeze_linear, min_numel=0))  # small layers too
+    monkeypatch.setattr(packing, "MIN_NUMEL", 1)  # small layers too
     for precision, tolerance in (("float32", 1e-5), ("bf16", 0.05)):
         model = load_captioner_run(run, RunOptions(device="cpu", precision=precision)).model
-        assert layers.is_frozen(model)
-        with eval_mode(model):
-            error = (model(regions, tokens) - expected).abs().max().item()
+        with inference(model) as predictor:
+            assert predictor is not model
+            error = (predictor(regions, tokens) - expected).abs().max().item()
         assert error < tolerance
         assert (error > 1e-5) == (precision != "float32")
         assert precision != "float32" or model.caption(regions) == captions

@@ -79,7 +79,7 @@ def _plain_loop(options: Options, out: Path) -> None:
     import legenda
     from legenda.decoding import beam_search
     from legenda.extractors import find_images, read_image
-    from legenda.models.base import eval_mode
+    from legenda.models.base import inference
     from legenda.regions import Regions
 
     pipeline = legenda.open(options.model)
@@ -89,8 +89,8 @@ def _plain_loop(options: Options, out: Path) -> None:
         images = [read_image(path) for path in batch]
         arrays = pipeline.extractor.extract(images)
         regions = Regions.stack([Regions.from_numpy(*each) for each in arrays]).to(pipeline.model.device)
-        with eval_mode(pipeline.model):
-            tokens = beam_search(pipeline.model, regions, beam_size=3).tokens
+        with inference(pipeline.model) as model:
+            tokens = beam_search(model, regions, beam_size=3).tokens
         captions = [pipeline.vocabulary.decode(row[0]) for row in tokens.tolist()]
         lines += [f"{path}: {caption}" for path, caption in zip(batch, captions, strict=True)]
     out.write_text("\n".join([*lines, ""]))

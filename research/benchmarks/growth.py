@@ -16,7 +16,7 @@ import torch
 import tyro
 
 from legenda.io import write_json
-from legenda.models.layers import freeze_linear
+from legenda.models.packing import PackedWeights
 from models import MODELS, ROWS, make_captioner, make_regions, make_task, timed
 
 sys.path.append(str(Path(__file__).parents[1] / "figures"))
@@ -78,8 +78,8 @@ def measure(name: str, axis: str, value: int) -> float:
     regions = make_regions(name, images, value if axis == "regions" else None)
     task = {"beam": f"beam{value}", "images": "beam3"}.get(axis, "xe")
     captioner = make_captioner(name, **changes)
-    freeze_linear(captioner)  # as the commands do
-    run = make_task(captioner, task, regions, value if axis == "rows" else ROWS)
+    weights = PackedWeights()  # as the commands have
+    run = make_task(captioner, task, regions, value if axis == "rows" else ROWS, weights)
     run()
     return min(timed(run)[0] for _ in range(CALLS)) / images
 

@@ -8,7 +8,7 @@ A batch is 10 images (36 regions of 2,048 channels, or 49 cells for MD-SAN) with
 suppressed, so every search runs to its maximum length. Each model and task runs in its own process, which also measures
 the peak of matrix products: times of different or busy machines are compared as fractions of it. FLOPs are those that
 the task executes, counted by torch; CPU seconds are those of the process. On CPUs
-searches compute with frozen weights, as the commands do.
+searches compute with packed weights, as the commands do.
 """
 
 import json
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -33,6 +34,8 @@ from legenda.decoding import beam_search, greedy
 from legenda.errors import LegendaError
 from legenda.io import read_json, write_json
 from legenda.models import Captioner, create_model, describe_model
+from legenda.models.base import inference
+from legenda.models.packing import PackedWeights
 from legenda.regions import Regions
 from legenda.tasks.base import Objective, SelfCriticalConfig, regions_to_batch
 from legenda.tasks.objectives import CrossEntropy
@@ -138,6 +141,7 @@ def measure(
         call = make_task(captioner.to(device), task, regions.to(device))
     elif not trains:
         ComputeOptions(device=device, precision=precision).apply(captioner)
+        call = make_task(captioner, task, regions, weights=PackedWeights())
     run(call)
     times = [timed(lambda: run(call)) for _ in range(repeats)]
     cpu, wall = (min(kind) for kind in zip(*times, strict=True))
@@ -209,19 +213,24 @@ def make_regions(name: str, images: int, num_regions: int | None = None) -> Regi
     )
 
 
-def make_task(model: Captioner, task: str, regions: Regions, rows: int = ROWS) -> Callable[[], None]:
-    """Return the timed function: a training step, or a search over all images ("beam7" has a beam size of 7)."""
+def make_task(
+    model: Captioner, task: str, regions: Regions, rows: int = ROWS, weights: PackedWeights | None = None
+) -> Callable[[], None]:
+    """Return the timed function: a training step, or a search over all images ("beam7" has a beam size of 7).
+
+    weights: keeps the packed weights of searches; None computes with the parameters.
+    """
     if task in ("xe", "self_critical"):
         return _step(model, task, regions, rows)
     model.eval()
     beams = int(task.removeprefix("beam")) if task.startswith("beam") else 3
 
     def search() -> None:
-        with torch.inference_mode():
+        with nullcontext(model) if weights is None else inference(model, weights) as searched, torch.inference_mode():
             if task == "greedy":
-                greedy(model, regions)
+                greedy(searched, regions)
             else:
-                beam_search(model, regions, beam_size=beams)
+                beam_search(searched, regions, beam_size=beams)
 
     return search
 

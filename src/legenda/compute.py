@@ -29,7 +29,7 @@ class ComputeOptions(Config):
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps; auto is CUDA if there is such a device, else MPS, else the CPU."""
     precision: Precision = "float32"
-    """float32, bf16 or fp16, of models by PyTorch's autocast on GPUs and by frozen weights on CPUs."""
+    """float32, bf16 or fp16, of models by PyTorch's autocast on GPUs and by packed weights on CPUs."""
 
     @model_validator(mode="after")
     def _check_compute(self) -> Self:
@@ -69,20 +69,12 @@ class ComputeOptions(Config):
         if devices > available:
             raise ConfigError(f"--devices is {devices}, but this machine has {available}; ask for fewer")
 
-    def apply(self, model: Any, *, freeze: bool = True) -> None:
-        """Move a model to the device for inference in the precision: frozen weights on CPUs, elsewhere autocast."""
+    def apply(self, model: Any) -> None:
+        """Move a model to the device; `legenda.models.base.inference` computes in the precision."""
         import torch
 
-        from legenda.models.layers import freeze_linear
-
-        device = self.resolve_for_models()
-        model.to(device)
-        dtype = getattr(torch, _DTYPES[self.precision])
-        if device.type == "cpu":
-            if freeze:
-                freeze_linear(model, dtype)
-        elif dtype != torch.float32:
-            model.autocast_dtype = dtype  # of `eval_mode`
+        model.to(self.resolve_for_models())
+        model.inference_dtype = None if self.precision == "float32" else getattr(torch, _DTYPES[self.precision])
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return PyTorch's autocast to the precision on the device."""
@@ -102,12 +94,12 @@ class RunOptions(ComputeOptions):
     compile: bool = False
     """Compile the decoding step with torch.compile; it pays on GPUs and for many images, as compiling takes minutes."""
 
-    def apply(self, model: Any, *, freeze: bool = True) -> None:
+    def apply(self, model: Any) -> None:
         """Move a model to the device in the precision and compile its decoding step.
 
-        Raise ConfigError where it has none, and for bf16 on a CPU, whose frozen weights are not compiled.
+        Raise ConfigError where it has none, and for bf16 on a CPU, whose packed weights are not compiled.
         """
-        super().apply(model, freeze=freeze and not self.compile)
+        super().apply(model)
         if self.compile:
             compile_step = getattr(getattr(model, "decoder", None), "compile_step", None)
             if compile_step is None:

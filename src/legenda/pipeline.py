@@ -132,6 +132,9 @@ class Pipeline:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(model={self.captioner.name!r}, extractor={self.extractor.name!r})"
 
+    def __reduce__(self) -> tuple[Any, ...]:  # without the lock, which other processes make anew
+        return type(self), (self.captioner, self.extractor, self.least_log_prob, self.consensus, self.summary)
+
     @classmethod
     def of_run(cls, run: CaptionsModel, extractor: Extractor, *, consensus: bool = True) -> Self:
         """Return the pipeline of a run with its settings; raise LegendaError for a damaged file.

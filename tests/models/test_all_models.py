@@ -23,9 +23,8 @@ from legenda import Regions
 from legenda.attention import AdditiveAttention, MaskedBatchNorm, MultiHeadAttention, XLinearAttention, x_linear
 from legenda.attention.memory import MemoryAttention
 from legenda.attention.normalization import MaskedInstanceNorm
-from legenda.errors import CheckpointError, LegendaError
-from legenda.models import Captioner
-from legenda.models.layers import freeze_linear
+from legenda.errors import LegendaError
+from legenda.models import Captioner, packing
 
 
 @pytest.fixture(
@@ -294,12 +293,15 @@ def test_models_compute_in_half_precision_with_boxes_in_single(model, regions, t
 
 
 @torch.no_grad()
-def test_frozen_weights_give_the_same_and_are_not_saved(model, regions, tokens):
-    frozen = copy.deepcopy(model)
-    freeze_linear(frozen, min_numel=0)
-    assert_close(frozen(regions, tokens), model(regions, tokens), 1e-4)
-    with pytest.raises(CheckpointError, match="frozen"):
-        frozen.save("never")
+def test_packed_weights_give_the_same_and_leave_the_model_whole(model, regions, tokens, monkeypatch):
+    monkeypatch.setattr(packing, "MIN_NUMEL", 1)
+    expected, state = model(regions, tokens), {name: id(tensor) for name, tensor in model.named_parameters()}
+    view = packing.packed(model)
+    assert view is not model
+    assert_close(view(regions, tokens), expected, 1e-4)
+    assert list(view.state_dict()) == list(model.state_dict())
+    assert {name: id(tensor) for name, tensor in view.named_parameters()} == state
+    assert torch.equal(model(regions, tokens), expected)
 
 
 @torch.no_grad()

@@ -31,6 +31,7 @@ from legenda.extractors.base import describe_unfamiliar, find_unfamiliar
 from legenda.extras.vqa import write_vqa_results
 from legenda.io import read_json, write_json, write_text
 from legenda.metrics import evaluate
+from legenda.models.base import inference
 from legenda.models.checkpoint import is_run_folder
 from legenda.recipes import Data
 from legenda.regions import Regions
@@ -263,9 +264,9 @@ def load_examples(run: Run, split: str, features: Path | None = None) -> Any:
 def predict(run: Run, examples: Any, beam_size: int) -> dict[str, Any]:
     """Return the predictions for all examples of a split, by id."""
     predictions: dict[str, Any] = {}
-    with progress_bar(f"predicting {examples.source}") as update:
+    with inference(run.model) as model, progress_bar(f"predicting {examples.source}") as update:
         for indices in np.array_split(np.arange(len(examples)), -(-len(examples) // CHUNK_SIZE)):
-            predictions |= predict_split(run.task, run.model, examples, indices, beam_size=beam_size)
+            predictions |= predict_split(run.task, model, examples, indices, beam_size=beam_size)
             update(len(predictions), len(examples))
     return predictions
 

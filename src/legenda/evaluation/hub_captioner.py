@@ -62,6 +62,11 @@ class HubCaptioner(Captioner):
         self.name, self.net, self.vocabulary = name, net, HubVocabulary(tokenizer)
         self.config, self.generation_config, self.backbone = CaptionerConfig(vocab_size=1), GenerationConfig(), None
 
+    @property
+    def can_pack(self) -> bool:
+        """Whether weights are packed: transformers computes with its own."""
+        return False
+
     def encode(self, regions: Regions) -> Any:
         """Return the images as they are; `generate` encodes them."""
         return regions
@@ -166,6 +171,6 @@ def load_hub_run(folder: Path, options: RunOptions) -> HubRun:
     with hub_errors(name, allow_download=True):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     model = HubCaptioner(str(folder), net, tokenizer).eval()
-    options.apply(model, freeze=False)
+    options.apply(model)
     config = {"model": {"name": str(folder)}, "extractor": f"processor of {folder}"}
     return HubRun(folder, model, config | {"imported": {"kind": "transformers"}}, options, processor=processor)

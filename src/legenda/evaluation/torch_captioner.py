@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -13,7 +13,8 @@ from legenda.compute import SearchOptions
 from legenda.decoding import GenerationOutput
 from legenda.decoding.search import search
 from legenda.models import Captioner
-from legenda.models.base import eval_mode
+from legenda.models.base import inference
+from legenda.models.packing import PackedWeights
 from legenda.regions import Regions
 from legenda.runtime.captioner import Captioned, ImageRegions
 from legenda.runtime.search import SearchOutput
@@ -25,6 +26,8 @@ class TorchCaptioner:
     """A model on its device, in evaluation mode; see `legenda.runtime.captioner.Captioner`."""
 
     model: Captioner
+    weights: PackedWeights = field(default_factory=PackedWeights, repr=False)
+    """The packed copies of the model's weights, which the first search makes for all."""
 
     def __post_init__(self) -> None:
         self.model.eval()
@@ -47,8 +50,8 @@ class TorchCaptioner:
     def prepare(self, regions: Sequence[ImageRegions]) -> Regions:
         """Return the regions of images as one batch on the device; a model's backbone makes those of pixels."""
         batch = Regions.stack([Regions.from_numpy(*image) for image in regions])
-        with eval_mode(self.model):
-            return self.model.prepare(batch.to(self.model.device))
+        with inference(self.model, self.weights) as model:
+            return model.prepare(batch.to(model.device))
 
     def search(
         self,
@@ -61,9 +64,9 @@ class TorchCaptioner:
     ) -> Captioned:
         """Generate `num_captions` sequences for the regions of each image."""
         batch = self.prepare(regions)
-        with eval_mode(self.model):
+        with inference(self.model, self.weights) as model:
             output = search(
-                self.model,
+                model,
                 batch,
                 options,
                 self.vocabulary,

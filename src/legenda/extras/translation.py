@@ -23,7 +23,7 @@ from legenda.decoding import beam_search
 from legenda.errors import DataError
 from legenda.io import read_bytes
 from legenda.metrics.translation import score_sentences, score_translations
-from legenda.models.base import eval_mode
+from legenda.models.base import inference
 from legenda.models.translator import Translator
 from legenda.results import EvaluationResult, Example, MetricWithCI, Prediction, mean_with_ci
 from legenda.run_folder import SUBWORDS, VOCABULARY
@@ -293,11 +293,11 @@ def translate(model: Translator, sentences: Sequence[str], *, beam_size: int = 4
     encoded = [model.encode_text(sentence) for sentence in sentences]
     order = sorted((i for i, ids in enumerate(encoded) if len(ids) > 1), key=lambda i: len(encoded[i]))
     translations = [""] * len(encoded)
-    with eval_mode(model):
+    with inference(model) as translator:
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
             source = pad_sequence([torch.tensor(encoded[i]) for i in batch], True, PADDING).to(device)
-            output = beam_search(model, model.encode(source), beam_size=beam_size, num_return_sequences=1)
+            output = beam_search(translator, translator.encode(source), beam_size=beam_size, num_return_sequences=1)
             for i, tokens in zip(batch, output.tokens[:, 0].tolist(), strict=True):
                 translations[i] = model.decode_text(tokens)
     return translations

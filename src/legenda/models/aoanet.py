@@ -28,7 +28,8 @@ from legenda.config import Count, NonNegativeCount, PositiveInt, Probability
 from legenda.decoding.generation import Decoder, RowState
 from legenda.errors import ConfigError
 from legenda.models.base import CaptionerConfig, Encoder
-from legenda.models.layers import FeedForward, LinearMap, WordLSTM, run_packed_lstm
+from legenda.models.layers import FeedForward, WordLSTM, run_packed_lstm
+from legenda.models.packing import LinearMap
 from legenda.regions import Memory, Regions, masked_mean
 
 

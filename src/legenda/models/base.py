@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -20,10 +20,12 @@ from legenda.decoding.generation import Decoder, GenerationConfig
 from legenda.errors import CheckpointError, DataError
 from legenda.io import write_json
 from legenda.models.backbone import Backbone, BackboneConfig
-from legenda.models.layers import is_frozen
+from legenda.models.packing import PackedWeights, packed
 from legenda.regions import Memory, Regions, first_regions, hide_regions
 from legenda.run_folder import CONFIG, VOCABULARY
 from legenda.text import Vocabulary
+
+M = TypeVar("M", bound=nn.Module)
 
 
 class ModelConfig(Config):
@@ -125,8 +127,9 @@ class Model(nn.Module):
     """Its `Vocabulary`; None for a model that was created and not trained or loaded."""
     generation_config: Any = None
     """Its default `GenerationConfig`; None for a model that generates no tokens."""
-    autocast_dtype: Any = None
-    """The dtype to which `eval_mode` autocasts; None computes in the dtype of the weights."""
+    inference_dtype: Any = None
+    """The dtype of matrix products in `inference`, by autocast on GPUs and by packed weights on CPUs; None computes in
+    the dtype of the weights."""
     needs_boxes: bool = False
     """Whether it reads the boxes of the regions."""
     token_files: ClassVar[Mapping[str, Any]] = {"vocabulary": (VOCABULARY, Vocabulary.load)}
@@ -137,8 +140,6 @@ class Model(nn.Module):
         from legenda.models.checkpoint import save_weights  # late: it imports this module
 
         folder = Path(folder)
-        if is_frozen(self):
-            raise CheckpointError(f"{self.name} is frozen for inference; save the model that legenda.load returns")
         self.save_vocabulary(folder)  # first, because it may raise
         save_weights(self.state_dict(), folder)
         write_json(folder / CONFIG, {**sections, **self.describe()})
@@ -217,6 +218,11 @@ class Model(nn.Module):
         return next(self.parameters()).device
 
     @property
+    def can_pack(self) -> bool:
+        """Whether `inference` may pack its weights on CPUs; those of compiled steps it may not."""
+        return getattr(getattr(self, "decoder", None), "compiled_step", None) is None
+
+    @property
     def parameter_count(self) -> int:
         """The number of trainable parameters."""
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
@@ -273,22 +279,34 @@ class Captioner(Model):
         Raise CheckpointError where the model has no vocabulary (it was created, not loaded or trained).
         """
         vocabulary = self.require_vocabulary()
-        with eval_mode(self):
-            output = beam_search(self, regions, beam_size=beam_size, max_length=max_length, num_return_sequences=1)
+        with inference(self) as model:
+            output = beam_search(model, regions, beam_size=beam_size, max_length=max_length, num_return_sequences=1)
         return [vocabulary.decode(row[0].tolist()) for row in output.tokens]
 
 
 @contextmanager
-def eval_mode(*models: nn.Module) -> Iterator[None]:
-    """Run the block without dropout and without gradients; each submodule gets its mode back afterwards.
+def inference(model: M, weights: PackedWeights | None = None) -> Iterator[M]:
+    """Run the block in evaluation mode with the model as it predicts fastest, which is given to the block.
 
-    Where a model has an `autocast_dtype`, the block runs under PyTorch's autocast.
+    On CPUs that is a view with packed weights in the model's `inference_dtype`, on other devices the model itself under
+    PyTorch's autocast to it. weights: keeps packed copies for further calls. Everything that predicts enters this
+    block, so captions are the same by every way, up to the batches that are searched together.
     """
-    modules = [module for model in models for module in model.modules()]
-    dtypes = [dtype for module in modules if (dtype := getattr(module, "autocast_dtype", None)) is not None]
-    device = next((parameter.device.type for model in models for parameter in model.parameters()), "cpu")
-    autocast = torch.autocast(device, dtype=dtypes[0]) if dtypes else nullcontext()  # leaves an outer autocast on
-    with train_mode(*models, training=False), torch.no_grad(), autocast:
+    members = [part for part in (model, *getattr(model, "models", ())) if isinstance(part, Model)]  # of an ensemble
+    dtype = next((part.inference_dtype for part in members if part.inference_dtype is not None), None)
+    device = next((parameter.device.type for parameter in model.parameters()), "cpu")
+    autocasts = dtype is not None and device != "cpu"
+    with eval_mode(model), torch.autocast(device, dtype=dtype) if autocasts else nullcontext():
+        if device != "cpu" or not all(part.can_pack for part in members):
+            yield model
+        else:
+            yield packed(model, weights, dtype or torch.float32)
+
+
+@contextmanager
+def eval_mode(*models: nn.Module) -> Iterator[None]:
+    """Run the block without dropout and without gradients; each submodule gets its mode back afterwards."""
+    with train_mode(*models, training=False), torch.no_grad():
         yield
 
 

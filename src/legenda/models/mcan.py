@@ -24,7 +24,7 @@ from legenda.attention.geometry import BOX_EMBEDDINGS
 from legenda.attention.multi_head import Dropout
 from legenda.config import Count, PositiveInt, Probability
 from legenda.errors import CheckpointError, ConfigError, DataError
-from legenda.models.base import Model, ModelConfig, eval_mode
+from legenda.models.base import Model, ModelConfig, inference
 from legenda.models.layers import FeedForward, Residual
 from legenda.regions import Regions, mask_zero_features
 from legenda.run_folder import ANSWERS, VOCABULARY
@@ -278,8 +278,8 @@ class Mcan(CoAttentionModel):
         if self.answers is None:
             raise ConfigError("this model has no list of answers; set model.answers first")
         question = self.ids([tokenize_question(text) for text in questions])
-        with eval_mode(self):
-            logits, best = self(regions, question).max(dim=-1)
+        with inference(self) as model:
+            logits, best = model(regions, question).max(dim=-1)
         answers = [self.answers.tokens[number] for number in best.tolist()]
         return list(zip(answers, logits.sigmoid().tolist(), strict=True))
 
@@ -336,8 +336,8 @@ class Grounder(CoAttentionModel):
         and height of the images in pixels, `(B, 2)`. Raise CheckpointError when the model has no vocabulary.
         """
         expression = self.ids(expressions)
-        with eval_mode(self):
-            scores, deltas = self(regions, expression)
+        with inference(self) as model:
+            scores, deltas = model(regions, expression)
         rows, best = np.arange(len(sizes)), scores.argmax(dim=-1).cpu().numpy()
         chosen = in_pixels(regions, sizes)[rows, best]
         return clip_boxes(decode_deltas(chosen, deltas.float().cpu().numpy()[rows, best]), sizes)

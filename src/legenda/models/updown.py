@@ -15,7 +15,8 @@ from legenda.attention.multi_head import Dropout
 from legenda.config import PositiveInt, Probability
 from legenda.decoding.generation import Decoder, RowState
 from legenda.models.base import CaptionerConfig, Encoder
-from legenda.models.layers import LinearMap, WordLSTM
+from legenda.models.layers import WordLSTM
+from legenda.models.packing import LinearMap
 from legenda.regions import Memory, Regions, masked_mean
 
 

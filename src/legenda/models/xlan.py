@@ -19,7 +19,8 @@ from legenda.config import Count, NonNegativeCount, PositiveFloat, PositiveInt, 
 from legenda.decoding.generation import Decoder, RowState
 from legenda.errors import ConfigError
 from legenda.models.base import CaptionerConfig, Encoder
-from legenda.models.layers import LinearMap, PostNormFeedForward, SplitLinear, WordLSTM
+from legenda.models.layers import PostNormFeedForward, WordLSTM
+from legenda.models.packing import LinearMap, SplitLinear
 from legenda.regions import Memory, Regions, masked_mean
 
 

@@ -91,6 +91,9 @@ class OnnxCaptioner:
         captioner._check_interface()
         return captioner
 
+    def __reduce__(self) -> tuple[Any, ...]:  # other processes and copies open the files again
+        return type(self).load, (self.folder.absolute(),)
+
     @property
     def name(self) -> str:
         """The name of the architecture."""

@@ -20,8 +20,7 @@ from torch import Tensor, nn
 
 from legenda.config import Config, Count, Fraction, NonNegativeInt, PositiveInt, Probability
 from legenda.errors import ConfigError, DataError
-from legenda.models.base import Model, eval_mode
-from legenda.models.layers import packed_linear
+from legenda.models.base import Model, inference
 from legenda.models.registry import build_model, describe_model, list_models
 from legenda.regions import Regions
 from legenda.registry import Registry
@@ -259,9 +258,9 @@ def _fields(value: Any) -> dict[str, Any] | None:
 def predict_split(
     task: Task | type[Task], model: Model, split: Any, indices: np.ndarray, *, beam_size: int
 ) -> dict[str, Any]:
-    """Return the task's predictions, computed in evaluation mode."""
-    with eval_mode(model), packed_linear(model):
-        return task.predict(model, split, indices, beam_size=beam_size)
+    """Return the task's predictions."""
+    with inference(model) as predictor:
+        return task.predict(predictor, split, indices, beam_size=beam_size)
 
 
 def set_vocabulary(model: Model, vocabulary: Vocabulary) -> None:

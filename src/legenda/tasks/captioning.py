@@ -18,7 +18,7 @@ from legenda.decoding.search import search
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.metrics import evaluate
 from legenda.models import Captioner, create_model
-from legenda.models.base import eval_mode
+from legenda.models.base import inference
 from legenda.regions import Regions
 from legenda.run_folder import VOCABULARY
 from legenda.tasks.base import Objective, ObjectiveConfig, Task, check_boxes, set_vocabulary
@@ -50,18 +50,18 @@ def generate_captions(
     device = next(model.parameters()).device
     captions: dict[str, str] = {}
     selected = np.arange(len(split)) if indices is None else indices
-    with eval_mode(model):
+    with inference(model) as captioner:
         for batch in np.array_split(selected, -(-len(selected) // batch_size)) if len(selected) else ():
             regions = split.read(batch).to(device)
-            if isinstance(model, Captioner):  # attention is that to the cells of a backbone
-                regions = model.prepare(regions)
+            if isinstance(captioner, Captioner):  # attention is that to the cells of a backbone
+                regions = captioner.prepare(regions)
             try:
-                memory = model.encode(regions)
+                memory = captioner.encode(regions)
             except LegendaError as error:
                 name = getattr(model, "name", "the ensemble")
                 raise DataError(f"{split.source} does not fit {name}: {error}") from error
             names = [split.ids[index] for index in batch]
-            output = search(model, memory, options, vocabulary, names=names, need_attention=need_attention)
+            output = search(captioner, memory, options, vocabulary, names=names, need_attention=need_attention)
             for name, tokens in zip(names, output.tokens[:, 0].tolist(), strict=True):
                 captions[name] = vocabulary.decode(tokens)
             if callback is not None:

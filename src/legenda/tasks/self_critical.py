@@ -25,7 +25,7 @@ from legenda.metrics.clip import clip_score, load_clip
 from legenda.metrics.rewards import BleuReward, CiderD
 from legenda.models import Captioner
 from legenda.models.base import eval_mode, train_mode
-from legenda.models.layers import packed_linear
+from legenda.models.packing import packed
 from legenda.regions import Regions
 from legenda.registry import Registry
 from legenda.tasks.base import Batch, Loss, ObjectiveConfig, PreparedBatch, SelfCriticalConfig, batch_to_regions
@@ -306,8 +306,7 @@ class SelfCriticalObjective(CaptionObjective):
     def prepare(self, indices: np.ndarray, batch: Batch, epoch: int) -> PreparedBatch:  # noqa: ARG002
         """Sample captions, start to compute their rewards, and return the inputs of the differentiated pass."""
         settings, eos_token_id = self.settings, self.generation_config.eos_token_id
-        with packed_linear(self.model):
-            tokens, is_sampled, baseline_tokens = self._sample(batch_to_regions(batch))
+        tokens, is_sampled, baseline_tokens = self._sample(packed(self.model), batch_to_regions(batch))
         rows = [tokens] if baseline_tokens is None else [tokens, baseline_tokens]
         length = max(captions.shape[-1] for captions in rows)
         rows = [F.pad(captions, (0, length - captions.shape[-1]), value=eos_token_id) for captions in rows]
@@ -345,10 +344,10 @@ class SelfCriticalObjective(CaptionObjective):
         return log_probs, self.sum_cross_entropy(self.model.decoder(xe_inputs, memory), xe_targets)
 
     def _sample(
-        self, regions: Regions
+        self, model: Captioner, regions: Regions
     ) -> tuple[Int[Tensor, "B K T"], Bool[Tensor, "B K"], Int[Tensor, "B 1 t"] | None]:
         """Return sampled captions, which of them exist, and the greedy captions where they are the baseline."""
-        settings, model, config = self.settings, self.model, self.generation_config
+        settings, config = self.settings, self.generation_config
         memory: Any = None
         baseline_tokens = None
         with eval_mode(model):
