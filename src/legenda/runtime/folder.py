@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from legenda.config import Config, NonNegativeInt, PositiveInt, merge
+from pydantic import Field
+
+from legenda.config import Config, NonNegativeFloat, NonNegativeInt, PositiveInt, merge
 from legenda.errors import CheckpointError, ConfigError, DataError
 from legenda.io import read_json, verified
 from legenda.runtime.settings import GenerationConfig
@@ -39,9 +41,9 @@ class ExportedModel(Config):
     """One line about the model, for lists."""
     extractor: str = "unnamed"
     """The identity of the extractor of the features."""
-    least_log_prob: float | None = None
+    least_log_prob: Annotated[float, Field(ge=-(2.0**63), le=0)] | None = None
     """Least mean log-probability of a caption's tokens, below which it names the things alone."""
-    consensus: float | None = None
+    consensus: NonNegativeFloat | None = None
     """What a unit of expected CIDEr adds to the score of a caption."""
     feature_dim: PositiveInt
     """Channels of a region feature."""
@@ -53,7 +55,7 @@ class ExportedModel(Config):
     """Whether it reads the boxes of the regions."""
     grid_size: PositiveInt | None = None
     """The side of the grid whose cells are the boxes of as many regions without boxes."""
-    max_difference: float = 0.0
+    max_difference: NonNegativeFloat = 0.0
     """The largest absolute difference of an output from PyTorch's, in float32."""
     generation_config: GenerationConfig
     """How the model searches."""
