@@ -107,6 +107,15 @@ def largest() -> Callable[[], Any]:
     return Largest
 
 
+@pytest.fixture(scope="session", autouse=True)
+def every_layer_is_packed() -> None:
+    """Weights are packed from the first on, as those of wide models are, so that small models meet the same code."""
+    if "torch" in sys.modules:
+        from legenda.models import packing
+
+        packing.MIN_NUMEL = 1
+
+
 @pytest.fixture
 def forget_plugins(monkeypatch) -> Iterator[Callable[[], None]]:
     """Forget all plugins when it is called, as a new process has none; what a test registers is forgotten after it."""

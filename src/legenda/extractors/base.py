@@ -10,10 +10,10 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from PIL import Image
@@ -34,13 +34,21 @@ Extract = Callable[[list[Image.Image]], list[ImageRegions]]
 class Extractor:
     """A function from images to regions, and the name and version that are stored with its features.
 
-    with_num_regions: of a detector, returns the function for a fixed number of regions.
+    with_num_regions: of a detector, returns the function for a fixed number of regions. loader: loads the extractor
+    again, which is what its pickle holds; None where the parts are pickled.
     """
 
     name: str
     extract: Extract
     version: str = ""
     with_num_regions: Callable[[int], Extract] | None = None
+    loader: Callable[[], Extractor] | None = field(default=None, compare=False, repr=False)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return super().__reduce_ex__(protocol) if self.loader is None else (self.loader, ())
+
+    def __deepcopy__(self, memo: object) -> Extractor:
+        return self  # nothing in it changes
 
 
 _PROJECTIONS = 2
@@ -195,6 +203,11 @@ def load_extractor(
     Python files. allow_download: whether hf and torchvision may fetch what this machine does not have.
     Raises ConfigError or DataError when the extractor cannot be loaded.
     """
+    again = partial(load_extractor, absolute_name(str(name)), compute, num_regions, allow_download=allow_download)
+    return replace(_load(name, compute, num_regions, allow_download=allow_download), loader=again)
+
+
+def _load(name: str | Path, compute: ComputeOptions, num_regions: int | None, *, allow_download: bool) -> Extractor:
     if is_registered(str(name)):
         given = split_name(str(name))
         backend, model = _split(given.model)
