@@ -131,7 +131,7 @@ def test_a_model_that_was_opened_can_be_exported(wide, tmp_path, name, monkeypat
     assert report.max_difference < 1e-3
 
 
-def test_tasks_other_than_captioning_are_handed_out_whole(tmp_path):
+def test_tasks_other_than_captioning_are_handed_out_whole():
     options = {"vocab_size": 30, "answers": 9, "feature_dim": 8, "num_layers": 1}
     model = legenda.models.registry.build_model("mcan", options)
     view = packing.packed(model)
@@ -140,7 +140,7 @@ def test_tasks_other_than_captioning_are_handed_out_whole(tmp_path):
     assert model.parameter_count == view.parameter_count > 2**18
 
 
-def test_a_pipeline_goes_to_worker_processes(wide, tmp_path):
+def test_a_pipeline_goes_to_worker_processes(wide):
     """Pickled, deep-copied, and used in a process that was spawned."""
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
