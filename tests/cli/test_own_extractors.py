@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
+import torch
 from PIL import Image
 
 from command_results import SHORT, TINY, error_of, everything_in
@@ -36,6 +38,14 @@ def extract(pictures):
     return given
 '''
 
+THREADS = """
+import numpy as np
+import torch
+
+def extract(pictures):
+    return [(np.full((1, 1), torch.get_num_threads(), np.float32), None) for _ in pictures]
+"""
+
 
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory) -> Path:
@@ -58,6 +68,17 @@ def photographs(tmp_path_factory) -> Path:
 def data_options(folder: Path, features: str = "features.safetensors") -> str:
     annotations = folder / "dataset.json"
     return f"data.annotations={annotations} data.features={folder / features} data.min_count=1"
+
+
+@pytest.mark.parametrize(("options", "expected"), [("", 4), ("--workers 2", 2), ("--workers 1", 4)])
+def test_features_are_extracted_with_all_threads_of_torch(photographs, run_command, tmp_path, options, expected):
+    (tmp_path / "threads.py").write_text(THREADS)
+    pictures, out = photographs / "pictures", tmp_path / "f.safetensors"
+    torch.set_num_threads(4)
+    code, _, err = run_command(f"extract {pictures} --extractor {tmp_path / 'threads.py'} --out {out} {options}")
+    assert (code, torch.get_num_threads()) == (0, 4), err
+    torch.set_num_threads(1)
+    assert set(safetensors.torch.load_file(out)["features"].flatten().tolist()) == {expected}
 
 
 def test_images_are_captioned_with_a_user_defined_extractor(photographs, run_command):

@@ -162,7 +162,7 @@ def _caption_job(options: CaptionOptions, out: Path) -> None:
             given = {"shard_size": options.shard_size, "sources": options.images, "allow_urls": options.allow_urls}
             job = open_job(out, settings, kind="captions", **given)
         with progress_bar("captioning images") as update:
-            stats = run_job(job, load, options.engine, options.workers, update, options.device)
+            stats = run_job(job, load, options.engine, options.shares(), update, options.device)
     describe_shards(stats, out, "images", "captioned")
 
 

@@ -82,7 +82,7 @@ def run(options: ExtractOptions) -> None:
     if options.num_frames is not None or options.frame_rate is not None:
         sampling, medium = FrameSampling(num_frames=options.num_frames, frame_rate=options.frame_rate), "video"
         import_extra("av", "video")
-    engine, workers = options.engine, options.workers
+    engine, workers = options.engine, options.shares()
     if engine == "local" and len(options.computes()) > 1:
         engine, workers = "pool", len(options.computes())
     check_engine(engine, options.device)

@@ -26,13 +26,17 @@ class JobOptions(Config):
     engine: Literal["local", "pool", "ray"] = "local"
     """local, this process; pool, several processes of this machine, which share its GPUs; ray, those of Ray on this
     machine or on a cluster. The output is the same."""
-    workers: PositiveInt = 2
-    """Processes of pool and ray, which share the cores; local computes with one such share, so that the files of all
-    three are equal."""
+    workers: PositiveInt | None = None
+    """Processes of pool and ray, by default 2, which share the cores. local computes with all cores or, where workers
+    are given, with one such share of them, so that the files of all three are equal."""
     shard_size: PositiveInt = 1000
     """Images of a shard, which a stop may cost."""
     allow_urls: bool = False
     """Fetch images that are named by URLs."""
+
+    def shares(self) -> int:
+        """Return the number of workers that share the cores."""
+        return self.workers or (1 if self.engine == "local" else 2)
 
 
 def parse(options: type[T], arguments: Sequence[str], command: str) -> T:

@@ -1,7 +1,7 @@
 """Run a job: the same worker in this process, in a pool of processes, or in processes of Ray.
 
 A job's files are the same in all three, byte for byte: torch's results depend on its number of threads, so that its
-threads are divided among the workers, and a single process takes the same part.
+threads are divided among the workers, and a single process with that number of workers takes the same part.
 """
 
 from __future__ import annotations
