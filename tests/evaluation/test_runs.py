@@ -65,6 +65,35 @@ def test_the_model_of_an_earlier_stage_is_evaluated(make_run, run_command):
     )
 
 
+@pytest.mark.parametrize("what", ["another model", "another width", "fewer tensors"])
+def test_weights_that_do_not_fit_are_one_sentence(make_run, run_command, what):
+    """Those of an earlier stage, and those of the run."""
+    run = make_run("transformer", SCENES, what.replace(" ", "_"))
+    weights = legenda.load(run).state_dict()
+    if what == "another model":
+        weights = legenda.load(make_run("aoanet", SCENES)).state_dict()
+    elif what == "another width":
+        weights = legenda.load(make_run("transformer", SCENES, options={"dim": 16})).state_dict()
+    else:
+        del weights["decoder.output.weight"]
+    save_weights(weights, run.parent)
+    for name, options in (("model_stage1.safetensors", "--stage 1"), ("model.safetensors", "")):
+        shutil.copy(run.parent / "model.safetensors", run / name)
+        message = error_of(run_command(f"evaluate {run} {options} --beam-size 1"))
+        assert str(run / name) in message
+        assert what != "fewer tensors" or "decoder.output.weight" in message
+    assert not list(run.glob("evaluation*"))
+
+
+@pytest.mark.parametrize("command", ["push {} somebody/model", "evaluate {}", "export {}"])
+def test_a_run_that_was_stopped_before_its_first_validation_is_to_be_continued(make_run, run_command, command):
+    run = make_run("transformer", SCENES, command.split()[0], training={"epochs": 3})
+    (run / "model.safetensors").unlink()
+    assert "`legenda train` continues" not in error_of(run_command(command.format(run)))  # it is lost
+    (run / "metrics.jsonl").write_text('{"step": 20, "epoch": 1, "loss": 3.0}\n')
+    assert "`legenda train` continues" in error_of(run_command(command.format(run)))
+
+
 def test_a_model_without_data_and_extractor_is_evaluated_on_given_data(folder, run_command):
     run = folder / "runs" / "x"
     config = json.loads((run / "config.json").read_text())

@@ -28,13 +28,14 @@ from torch.overrides import TorchFunctionMode
 from legenda.config import merge
 from legenda.decoding.generation import GenerationConfig
 from legenda.errors import CheckpointError, ConfigError, first_line, import_extra
-from legenda.io import atomic_write, get_field, verified, write_text
+from legenda.io import atomic_write, get_field, read_text, verified, write_text
 from legenda.models.base import Captioner, Model
 from legenda.models.registry import build_model
 from legenda.run_folder import (
     ANSWERS,
     ASSETS,
     CONFIG,
+    HISTORY,
     PACKAGED,
     SUBWORDS,
     VOCABULARY,
@@ -137,6 +138,10 @@ def check_header(model: nn.Module, path: Path) -> None:
 
 def _check_shapes(state: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], path: Path) -> None:
     missing, unexpected = sorted(state.keys() - shapes.keys()), sorted(shapes.keys() - state.keys())
+    if missing and unexpected:
+        raise CheckpointError(
+            f"{path} is of another model: it lacks {missing[0]} and holds {unexpected[0]}; restore the file of this one"
+        )
     if missing or unexpected:
         what = f"lacks {missing[0]}" if missing else f"holds {unexpected[0]}, which the model does not have"
         raise CheckpointError(f"{path} {what}; {_AGAIN}")
@@ -399,6 +404,11 @@ def load_with_config(folder: Path) -> tuple[Model, Any]:
         raise CheckpointError(f"{folder} is a model of transformers, which this command does not take; name a run")
     path, weights = folder / CONFIG, folder / WEIGHTS
     content = read_config(folder, _HINT)
+    if not weights.exists() and _is_before_validation(folder):
+        raise CheckpointError(
+            f"{folder} has no model yet, because its training stopped before the first validation; the same `legenda "
+            "train` continues it"
+        )
     name, options = split_model(content, folder)
     with naming_file(path):
         model = build_on_meta(name, options)
@@ -422,6 +432,12 @@ def load_with_config(folder: Path) -> tuple[Model, Any]:
         if (problem := changed_words(model, content, folder)) is not None:
             _LOG.warning(problem)
     return model.eval(), content
+
+
+def _is_before_validation(folder: Path) -> bool:
+    """Return whether a training has begun that has validated no model."""
+    path = folder / HISTORY
+    return path.exists() and '"validation"' not in read_text(path, _AGAIN)
 
 
 def changed_words(model: Model, config: Mapping[str, Any], folder: Path) -> str | None:
