@@ -183,10 +183,12 @@ def test_two_processes_train_as_one(tmp_path, request, strategy):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="compares processes on the CPU")
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_two_processes_stay_together_in_both_stages(tmp_path, strategy):
-    """Each process samples its own captions; the weights stay the same."""
-    on_two(tmp_path, second="DRAWN", strategy=strategy)
+@pytest.mark.parametrize(
+    ("strategy", "second"), [("ddp", "DRAWN"), ("fsdp", "DRAWN"), ("ddp", "DRAWN.replace(precision='bf16')")]
+)
+def test_two_processes_stay_together_in_both_stages(tmp_path, strategy, second):
+    """Each process samples its own captions; the weights stay the same, also in another precision."""
+    on_two(tmp_path, second=second, strategy=strategy)
     first, second = (safetensors.torch.load_file(tmp_path / f"rank{rank}.safetensors") for rank in (0, 1))
     for name, tensor in first.items():
         assert torch.equal(tensor, second[name]), name
