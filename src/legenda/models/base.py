@@ -314,6 +314,9 @@ def eval_mode(*models: nn.Module) -> Iterator[None]:
 def train_mode(*models: nn.Module, training: bool = True) -> Iterator[None]:
     """Run the block with dropout; each submodule gets its mode back afterwards."""
     modes = [(module, module.training) for model in models for module in model.modules()]
+    if all(mode == training for _, mode in modes):
+        yield
+        return
     for model in models:
         model.train(training)
     try:

@@ -168,7 +168,8 @@ def _view(
         view = object.__new__(_PackedLinear if type(module) is nn.Linear else type(module))
         vars(view).update(vars(module), packed=pack(module, kind))
     else:
-        parts = module._modules
+        if not (parts := module._modules):
+            return module
         inner = {key: part and _view(part, f"{name}.{key}", pack, dtype, views) for key, part in parts.items()}
         if all(inner[key] is part for key, part in parts.items()):
             return module
