@@ -82,7 +82,7 @@ def test_an_option_that_is_not_declared_is_refused(kind, name):
             legenda.create_model("transformer", **SIZES, **options)
 
 
-@pytest.mark.parametrize("name", SET.keys() - {"memory_slots"})
+@pytest.mark.parametrize("name", sorted(SET.keys() - {"memory_slots"}))
 def test_a_declaration_is_kept(name):
     """An attention that does what it declares is built, with the same weights as without the trial."""
     legenda.register_attention("mine", honors=(name,))(create_multi_head)
