@@ -249,7 +249,8 @@ def _write_torch(
     outputs: list[str],  # noqa: ARG001
 ) -> tuple[Run, list[str]]:
     torch.export.save(program, path)
-    return torch.export.load(path).module(), inputs
+    module = torch.export.load(path).module()
+    return lambda tensors: module({name: tensors[name] for name in inputs}), inputs
 
 
 def _write_onnx(
