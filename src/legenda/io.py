@@ -149,12 +149,12 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def read_text(path: str | Path, hint: str = "check the path") -> str:
-    """Read a UTF-8 text file, decompressed if its name ends in .gz.
+    """Read a UTF-8 text file, with or without a byte order mark, decompressed if its name ends in .gz.
 
     Raises DataError with the file and the `hint` when that fails.
     """
     try:
-        return StringIO(read_bytes(path, hint).decode(), newline=None).read()  # with line feeds alone
+        return StringIO(read_bytes(path, hint).decode("utf-8-sig"), newline=None).read()  # with line feeds alone
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not a UTF-8 text file; {hint}") from error
 
@@ -187,10 +187,23 @@ def read_json(path: str | Path, hint: str = "check the path") -> Any:
     return parse_json(read_text(path, hint), path, hint)
 
 
-def parse_json(text: str, path: str | Path, hint: str, **options: Any) -> Any:
-    """Parse JSON; `path` names its source in errors. options: of json.loads."""
+def parse_json(text: str, path: str | Path, hint: str) -> Any:
+    """Parse JSON; `path` names its source in errors.
+
+    Raise DataError for text that is no JSON, and for what other readers take differently: a key that an object has
+    twice, and numbers that are not finite.
+    """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        content = dict(pairs)
+        if len(content) < len(pairs):
+            seen = set[str]()
+            twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+            raise DataError(f"{path} cannot be read ({twice} occurs twice); {hint}")
+        return content
+
     try:
-        return json.loads(text, parse_constant=_refuse, parse_int=_parse_int, **options)
+        return json.loads(text, parse_constant=_refuse, parse_int=_parse_int, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
         raise DataError(f"{path} is not valid JSON (line {error.lineno}: {error.msg}); {hint}") from error
     except RecursionError as error:

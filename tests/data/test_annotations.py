@@ -1,5 +1,6 @@
 """Captioned images and videos of every layout, their splits, and errors for damaged ones."""
 
+import csv
 import gzip
 import json
 from collections import Counter
@@ -80,9 +81,10 @@ def test_karpathys_restval_is_joined_or_kept_apart(tmp_path):
 TABLE = {
     "t.csv": 'file,caption,split\na/1.jpg,"A dog, wet.",train\n2.jpg,Hünd 🐕,val\na/1.jpg,Dogs.,train\n',
     "t.tsv": "image\tcaption\tsplit\na/1.jpg\tA dog, wet.\ttrain\n2.jpg\tHünd 🐕\tdev\na/1.jpg\tDogs.\ttrain\n",
-    "t.jsonl": '{"file": "a/1.jpg", "caption": "A dog, wet."}\n\n'
-    '{"file": "2.jpg", "caption": "Hünd 🐕", "split": "val"}\n{"file": "a/1.jpg", "caption": "Dogs."}\n',
-    "bom.csv": '\ufefffile,caption,split\r\na/1.jpg,"A dog, wet.",\r\n2.jpg,Hünd 🐕,val\r\na/1.jpg,Dogs.,train\r\n',
+    "t.jsonl": '{"file": "a/1.jpg", "caption": "A dog, wet.", "split": "train"}\n\n'
+    '{"file": "2.jpg", "caption": "Hünd 🐕", "split": "val"}\n'
+    '{"file": "a/1.jpg", "caption": "Dogs.", "split": "train"}\n',
+    "bom.csv": '\ufefffile,caption,split\r\na/1.jpg,"A dog, wet.",train\r\n2.jpg,Hünd 🐕,val\r\na/1.jpg,Dogs.,train',
     "bars.csv": "image_name| comment| split\na/1.jpg| A dog, wet.| train\n2.jpg| Hünd 🐕| val\na/1.jpg| Dogs.| train\n",
 }
 
@@ -98,13 +100,28 @@ def test_tables_of_captions_are_read(tmp_path, name, zipped):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("t.csv", "file,words\n1.jpg,A dog.\n", "row 1 has no 'file' and 'caption' but 'file', 'words'"),
-        ("t.csv", "file,caption\n,A dog.\n", "row 1 names no file"),
+        ("t.csv", "file,words\n1.jpg,A dog.\n", "line 2 has no 'file' and 'caption' but 'file', 'words'"),
+        ("t.csv", "file,caption\n,A dog.\n", "line 2 names no file"),
         ("t.csv", "file,caption\n", "holds no captions"),
-        ("t.csv", "file,caption,split\n1.jpg,A dog.,training\n", "split of row 1 is none of train, "),
-        ("t.csv", "file,caption,split\n1.jpg,A dog.,\n1.jpg,B,val\n", "'1.jpg' is in two splits, train and val"),
+        ("t.csv", "file,caption,split\n1.jpg,A dog.,training\n", "split of line 2 is none of train, "),
+        ("t.csv", "file,caption,split\n1.jpg,A dog.,train\n1.jpg,B,val\n", "'1.jpg' is in two splits, train and val"),
         ("t.csv", "file,caption\na/1.jpg,A dog.\nb/1.jpg,Dogs.\n", "'a/1.jpg' .* and 'b/1.jpg' .* share the id '1'"),
         ("t.jsonl", '{"file": "1.jpg", "caption": 3}\n', "caption or split of line 1 is not text"),
+        ("t.csv", "file,caption,split\n1.jpg,A dog.,\n2.jpg,B,val\n", "line 2 has no split, unlike line 3"),
+        ("t.csv", "file,caption,split\n2.jpg,B,val\n1.jpg,A dog.\n", "line 3 has no split, unlike line 2"),
+        ("t.tsv", "file\tcaption\tsplit\n2.jpg\tB\tval\n1.jpg\tA dog.\t \n", "line 3 has no split, unlike line 2"),
+        (
+            "t.jsonl",
+            '{"file": "1.jpg", "caption": "A", "split": "val"}\n{"file": "2.jpg", "caption": "B", "split": null}',
+            "line 2 has no split, unlike line 1",
+        ),
+        ("t.csv", "file,caption,caption\n1.jpg,A,B\n", "2 columns 'caption'"),
+        ("t.csv", "file,caption,split,Split \n1.jpg,A,val,val\n", "2 columns 'split'"),
+        ("t.csv", "file,image,caption\n1.jpg,2.jpg,A\n", "'file' and 'image', which mean the same"),
+        ("t.jsonl", '{"file": "1.jpg", "caption": "A", "text": "B"}', "'caption' and 'text', which mean the same"),
+        ("t.jsonl", '{"file": "1.jpg", "caption": "A", "caption": "B"}', "caption occurs twice"),
+        ("t.csv", "file,caption\n1.jpg,A dog, which runs.\n", "line 2 has 3 columns, its heading 2"),
+        ("t.csv", 'file,caption\n1.jpg, "A dog, which runs."\n', "line 2 has 3 columns, its heading 2"),
         ("captions_val.json", {"annotations": [{"id": 1, "image_id": 2, "caption": ""}]}, "captions of 2"),
         ("captions_val.json", {"images": [{"id": True}], "annotations": []}, r"images\[0\] is of type bool"),
         ("other.json", {"photos": []}, "images"),
@@ -114,6 +131,40 @@ def test_what_is_broken_is_named(tmp_path, name, content, message):
     with pytest.raises(DataError, match=message) as error:
         read_annotations(write(tmp_path / name, content))
     assert name in str(error.value)
+
+
+ROWS = ["file,caption,split", *(f"{n}.jpg,a dog number {n} runs,train" for n in range(1, 8))]
+
+
+@pytest.mark.parametrize(
+    ("slips", "line"),
+    [
+        ({3: '3.jpg,"a dog,train', 6: '6.jpg,"a dog",train'}, 4),
+        ({3: '3.jpg,"a dog,train', 6: '6.jpg,a dog",train'}, 4),
+        ({3: '3.jpg,"a dog,train', 4: '4.jpg,a dog",train'}, 4),
+        ({3: '3.jpg,"a dog,train'}, 4),
+        ({7: '7.jpg,"a dog,train'}, 8),
+        ({2: '2.jpg,"a ""big" dog",train'}, 3),
+        ({2: '2.jpg,"a \\"big\\" dog",train'}, 3),
+        ({2: '2.jpg,"a dog""",train', 5: '"5.jpg,"a dog",train'}, 6),
+        ({2: '2.jpg,"a dog\nruns","train', 5: '5.jpg,a dog,"train"'}, 4),
+        ({0: '"file,caption,split'}, 1),
+        ({2: '2.jpg,"",train', 3: '"3.jpg",""a dog"",train'}, 4),
+    ],
+)
+@pytest.mark.parametrize("mark", [",", ";"])
+def test_a_quotation_mark_that_swallows_rows_is_named_by_its_line(tmp_path, slips, line, mark):
+    text = "\n".join(slips.get(number, row) for number, row in enumerate(ROWS)).replace(",", mark)
+    with pytest.raises(DataError, match=rf"t\.csv: a quotation mark in line {line} "):
+        read_annotations(write(tmp_path / "t.csv", text))
+
+
+def test_quoted_captions_may_hold_marks_and_line_breaks(tmp_path):
+    said = ["A dog,\nwhich runs, fast.", 'The "big" dog', "1, 2,\n3", '5" wide', ""]
+    rows = [["file", "caption", "split", ""], *([f"{n}.jpg", text, "train"] for n, text in enumerate(said))]
+    with (tmp_path / "t.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    assert [image.captions for image in read_annotations(tmp_path / "t.csv")] == [(text,) for text in said]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -226,12 +227,19 @@ def _read_table(path: Path, kind: str) -> list[CaptionedImage]:
     """One image for all rows of its file, in the order of their first."""
     captions: dict[str, list[str]] = {}
     splits: dict[str, str] = {}
+    first_of: dict[bool, str] = {}
     for where, entry in _rows(path, kind):
-        names = [next((name for name in known if name in entry), None) for known in (_FILE_NAMES, _CAPTION_NAMES)]
-        if None in names:
+        columns = [[name for name in known if name in entry] for known in (_FILE_NAMES, _CAPTION_NAMES)]
+        if not all(columns):
             keys = ", ".join(map(repr, entry)) or "nothing"
             raise DataError(f"{path}: {where} has no 'file' and 'caption' but {keys}")
-        file, caption, split = *(entry[name or ""] for name in names), entry.get("split") or "train"
+        for first, second in (names[:2] for names in columns if len(names) > 1):
+            raise DataError(f"{path}: {where} has '{first}' and '{second}', which mean the same; leave one of them out")
+        file, caption, split = *(entry[name] for (name,) in columns), entry.get("split") or ""
+        first_of.setdefault(not str(split).strip(), where)
+        if len(first_of) == 2:
+            raise DataError(f"{path}: {first_of[True]} has no split, unlike {first_of[False]}; give one to all or none")
+        split = "train" if True in first_of else split
         if not all(isinstance(value, str) for value in (file, caption, split)):
             raise DataError(f"{path}: file, caption or split of {where} is not text; a column may be missing there")
         file, split = file.strip(), _SPLIT_WORDS.get(split.strip())
@@ -249,7 +257,7 @@ def _read_table(path: Path, kind: str) -> list[CaptionedImage]:
 
 def _rows(path: Path, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the position in the file of every row, and its values by column."""
-    text = read_text(path, _HINT).removeprefix("\ufeff")
+    text = read_text(path, _HINT)
     if kind == ".jsonl":
         for number, line in enumerate(text.split("\n"), start=1):  # a caption may hold Unicode's other line ends
             if line.strip():
@@ -260,12 +268,68 @@ def _rows(path: Path, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         return
     heading = text.partition("\n")[0]
     other = next((mark for mark in "|;" if mark in heading and "," not in heading), None)  # Flickr30k, spreadsheets
-    quoting = csv.QUOTE_NONE if kind == ".tsv" or other == "|" else csv.QUOTE_MINIMAL
+    quoting: Literal[0, 3] = csv.QUOTE_NONE if kind == ".tsv" or other == "|" else csv.QUOTE_MINIMAL
     delimiter = _TABLES[kind] if kind == ".tsv" or other is None else other
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting)
-    for number, entry in enumerate(verified(lambda: list(reader), path, "check its quotation marks"), start=1):
-        row = {name.strip().lower(): value for name, value in entry.items() if isinstance(name, str)}
-        yield f"row {number}", row
+    rows = _parse(text, path, delimiter=delimiter, quoting=quoting)
+    names = [name.strip().lower() for name in next(rows, (0, []))[1]]
+    for name in filter(None, names):
+        if names.count(name) > 1:
+            raise DataError(f"{path} has {names.count(name)} columns '{name}'; leave one of them")
+    for line, row in rows:
+        if any(row[len(names) :]):
+            raise DataError(f"{path}: line {line} has {len(row)} columns, its heading {len(names)}; quote its captions")
+        yield f"line {line}", dict(zip_longest(names, row[: len(names)]))
+
+
+def _parse(text: str, path: Path, delimiter: str, quoting: Literal[0, 3]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a table that are not empty, the heading first, each after the number of its first line.
+
+    Raise DataError, naming the line, for a quotation mark that is not closed, or closed in a later row only.
+    """
+    lines = text.split("\n")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, strict=True)
+    start, hint = 0, "close it, and double the marks inside of a value"
+    while True:
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            rest = "\n".join(lines[start:])
+            whole = re.match(rf'(?:(?:"(?:[^"]|"")*+"|[^"\n{delimiter}][^\n{delimiter}]*+)?{delimiter})*+', rest)
+            end = whole.end() if whole else 0
+            fault = "is not closed" if rest[end : end + 1] == '"' else "or a value is at fault"
+            line = start + 1 + rest[:end].count("\n")
+            raise DataError(f"{path}: a quotation mark in line {line} {fault} ({error}); {hint}") from error
+        if row is None:
+            return
+        if reader.line_num > start + 1 and _holds_rows(row, delimiter):
+            raise DataError(
+                f"{path}: a quotation mark in line {start + 1} is closed in line {reader.line_num} only, after what "
+                f"looks like other rows; {hint}"
+            )
+        if row:
+            yield start + 1, row
+        start = reader.line_num
+
+
+def _holds_rows(row: Sequence[str], delimiter: str) -> bool:
+    """Return whether a line of a value would be a row like this one: as many values, in a column of its own a split, a
+    number or the suffix of a name in both.
+    """
+
+    def kind(value: str) -> str:
+        value = value.strip()
+        return value if value in _SPLIT_WORDS else "0" * value.isdecimal() or PurePosixPath(value).suffix
+
+    for column, value in enumerate(row):
+        parts = [part.split(delimiter) for part in value.split("\n")]
+        for number, part in enumerate(parts):
+            before, after = row[:column] if number == 0 else [], row[column + 1 :] if number == len(parts) - 1 else []
+            line = [*before, *part, *after]
+            own = zip(line, row, strict=False) if len(parts) > 1 and len(line) == len(row) else ()
+            pairs = [(kind(one), kind(other)) for one, other in own][len(before) : len(line) - len(after)]
+            if any(one == other and one.strip(".") and " " not in one for one, other in pairs):
+                return True
+    return False
 
 
 def _by_lists(images: list[CaptionedImage], folder: Path, captions_of: Mapping[str, str]) -> list[CaptionedImage]:

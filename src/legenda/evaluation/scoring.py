@@ -18,7 +18,7 @@ from rich.table import Table
 
 from legenda.data.annotations import parse_karpathy, read_annotations, table_kind
 from legenda.errors import ConfigError, DataError
-from legenda.io import get_field, parse_json, read_text
+from legenda.io import get_field, read_json
 from legenda.metrics import (
     WITHOUT_JAVA,
     Difference,
@@ -50,7 +50,7 @@ def read_predictions(path: str | Path) -> dict[str, list[str]]:
     Raise DataError, naming the file and the image, for an id that occurs twice and for a caption that is not text.
     """
     path = Path(path)
-    content = _content(path, _RESULTS)
+    content = read_json(path, _RESULTS)
     if isinstance(content, dict) and isinstance(content.get("captions"), dict):
         content = content["captions"]
     if isinstance(content, dict):
@@ -89,7 +89,7 @@ def read_references(path: str | Path, *, split: str | None = None) -> dict[str, 
     """
     path = Path(path)
     is_table = bool(table_kind(path))
-    content = {} if is_table else _content(path, _REFERENCES)
+    content = {} if is_table else read_json(path, _REFERENCES)
     if not isinstance(content, dict):
         raise DataError(f"{path} holds a JSON {type(content).__name__}; {_REFERENCES}")
     references: dict[str, list[str]] = {}
@@ -119,7 +119,7 @@ def read_domains(path: str | Path) -> dict[str, list[str]]:
     Other files have none. Raise DataError for a file that cannot be read, and where only some images have a domain.
     """
     path = Path(path)
-    content = None if table_kind(path) else _content(path, _REFERENCES)
+    content = None if table_kind(path) else read_json(path, _REFERENCES)
     images = content.get("images") if isinstance(content, dict) else None
     if not isinstance(images, list) or not any(isinstance(image, dict) and "domain" in image for image in images):
         return {}
@@ -129,19 +129,6 @@ def read_domains(path: str | Path) -> dict[str, list[str]]:
         domain = get_field(image, "domain", str, where, _REFERENCES)
         domains.setdefault(domain, []).append(str(get_field(image, "id", int | str, where, _REFERENCES)))
     return dict(sorted(domains.items()))
-
-
-def _content(path: Path, hint: str) -> Any:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        """Return a JSON object as a dict; raise DataError for a repeated key, which `json` itself ignores."""
-        content: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in content:
-                raise DataError(f"{path} cannot be read ({key} occurs twice); {hint}")
-            content[key] = value
-        return content
-
-    return parse_json(read_text(path, hint), path, hint, object_pairs_hook=unique)
 
 
 def _captions(path: Path, name: str, value: Any, hint: str) -> list[str]:
