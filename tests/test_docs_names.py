@@ -104,22 +104,6 @@ def test_identifiers_exist():
     assert not missing, "\n".join(sorted(set(missing)))
 
 
-def test_the_house_has_its_floors():
-    """The drawing of docs/concepts.md: its packages exist, and none imports, at its top, from a floor above."""
-    drawing = (ROOT / "docs" / "images" / "house.svg").read_text(encoding="utf-8")
-    floors = re.findall(r'<g id="floor-(\d)">(.*?)</g>', drawing, flags=re.S)
-    floor = {name: int(number) for number, text in floors for name in re.findall(r'"bold"[^>]*>(\w+)', text)}
-    package = ROOT / "src" / "legenda"
-    for name in floor:
-        assert (package / name).is_dir() or (package / f"{name}.py").exists(), name
-    for path in sorted(package.rglob("*.py")):
-        own = path.relative_to(package).parts[0].removesuffix(".py")
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("legenda."):
-                other = str(node.module).split(".")[1]
-                assert floor.get(other, 0) <= floor.get(own, 9), f"{path}: {node.module}"
-
-
 def test_the_list_of_packages_names_what_exists():
     listed = set(re.findall(r"\]\((\w+)\.md\)", PAGES["docs/api/index.md"]))
     package = ROOT / "src" / "legenda"
