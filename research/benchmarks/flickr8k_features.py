@@ -20,9 +20,9 @@ import numpy as np
 import torch
 
 from legenda.data.features.packed import write_store
-from legenda.extractors.photo.regions import RegionMaker
 from legenda.io import write_json
 from legenda.models.checkpoint import ASSETS
+from legenda.photo.regions import RegionMaker
 from legenda.text import ptb_tokenize
 
 sys.path.append(str(Path(__file__).parents[1] / "photo"))

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from legenda.extractors.photo.layout import WIDTH
 from legenda.io import atomic_write
 from legenda.models import Captioner, create_model
+from legenda.photo.layout import WIDTH
 from legenda.regions import Memory, Regions
 from legenda.tasks.base import set_vocabulary
 from legenda.text import Vocabulary

@@ -17,8 +17,8 @@ import torch
 from sources import Photographs
 from words import write_tensors
 
-from legenda.extractors.photo.consensus import INPUTS, ngrams, normalized
-from legenda.extractors.photo.layout import START_DENSE, START_GLOBAL, START_VISUAL
+from legenda.photo.consensus import INPUTS, ngrams, normalized
+from legenda.photo.layout import START_DENSE, START_GLOBAL, START_VISUAL
 
 MIN_COUNT = 15
 """Training photographs that have an n-gram which is expected."""

@@ -21,8 +21,8 @@ from vectors import load_images
 
 import legenda
 from legenda.extractors import read_image
-from legenda.extractors.photo.things import NAMED_SCORE, Thing
 from legenda.io import write_text
+from legenda.photo.things import NAMED_SCORE, Thing
 
 FREE = (7, 8)
 SHOWN = 24

@@ -20,9 +20,9 @@ from score import CONSENSUS_WEIGHT, load_checkpoint
 from torch import Tensor
 from words import write_tensors
 
-from legenda.extractors.photo.consensus import CONSENSUS
 from legenda.io import write_json
 from legenda.models.checkpoint import load_tensors, quantize, save_weights
+from legenda.photo.consensus import CONSENSUS
 
 UNLIKE = 0.01
 """Share of the validation photographs whose captions would be replaced."""
@@ -37,7 +37,7 @@ DATA = {"kind": "images", "backbone": "photo", "annotations": "captions.csv", "m
 
 
 def nanodet_weights(folder: Path) -> dict[str, Tensor]:
-    """Return NanoDet's weights under the names of `legenda.extractors.photo.vision.NanoDet`, from those of ncnn."""
+    """Return NanoDet's weights under the names of `legenda.photo.vision.NanoDet`, from those of ncnn."""
     graph = json.loads((folder / "nanodet_plus_m_416.graph.json").read_text())
     ours = dict(zip((name for kind, name, *_ in graph if kind.startswith("Conv")), _nanodet_names(), strict=True))
     weights = load_tensors(folder / "nanodet_plus_m_416.safetensors", "give shared data")

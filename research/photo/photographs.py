@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from words import load_vectors
 
-from legenda.extractors.photo.layout import MAX_THINGS
-from legenda.extractors.photo.regions import RegionMaker
-from legenda.extractors.photo.vision import ImageVectors, Things
+from legenda.photo.layout import MAX_THINGS
+from legenda.photo.regions import RegionMaker
+from legenda.photo.vision import ImageVectors, Things
 
 
 def make_regions(

@@ -19,8 +19,8 @@ import legenda
 from legenda.config import Config
 from legenda.data.captions import CaptionDataset, DataModule, TokenizedCaptions
 from legenda.errors import DataError
-from legenda.extractors.photo.layout import WIDTH
 from legenda.papers import get_recipe
+from legenda.photo.layout import WIDTH
 from legenda.text import Vocabulary
 from legenda.training.schedules import Cosine
 

@@ -24,11 +24,11 @@ from vectors import FILES
 
 from legenda.decoding import beam_search
 from legenda.evaluation.torch_captioner import to_arrays
-from legenda.extractors.photo.consensus import Consensus
 from legenda.metrics.evaluation import evaluate
 from legenda.metrics.resampling import intervals
 from legenda.models import Captioner
 from legenda.models.base import eval_mode
+from legenda.photo.consensus import Consensus
 
 SEARCH = {"length_penalty": 0.7, "no_repeat_ngram_size": 2}
 """Settings of the beam search, of training and package alike."""

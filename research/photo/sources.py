@@ -11,8 +11,8 @@ import torch
 from noise import DetectorNoise
 from torch.nn import functional as F
 
-from legenda.extractors.photo.layout import MAX_THINGS, MIN_SCORE, WIDTH, fill_things, fill_whole
-from legenda.extractors.photo.regions import NUM_PHRASES, NUM_WORDS, WordTable
+from legenda.photo.layout import MAX_THINGS, MIN_SCORE, WIDTH, fill_things, fill_whole
+from legenda.photo.regions import NUM_PHRASES, NUM_WORDS, WordTable
 from legenda.regions import Regions
 from legenda.text import Vocabulary
 

@@ -27,8 +27,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from vectors import FILES
 
-from legenda.extractors.photo.layout import DENSE, GLOBAL, VISUAL, WORD
 from legenda.models.checkpoint import quantize
+from legenda.photo.layout import DENSE, GLOBAL, VISUAL, WORD
 from legenda.text import ptb_tokenize
 
 STOP = frozenset(

@@ -19,8 +19,8 @@ from legenda.config import merge
 from legenda.errors import ConfigError, DataError
 from legenda.extractors.base import Extractor, resolve_extractor
 from legenda.extractors.images import ImageFile, extract_batch, is_url, read_batches, to_image
-from legenda.extractors.photo.consensus import Consensus
-from legenda.extractors.photo.things import Thing, describe_things, read_things
+from legenda.photo.consensus import Consensus
+from legenda.photo.things import Thing, describe_things, read_things
 from legenda.runtime.captioner import Captioned, Captioner, OnnxCaptioner
 from legenda.runtime.folder import is_exported
 from legenda.runtime.search import SearchOutput

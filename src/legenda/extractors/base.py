@@ -152,7 +152,7 @@ EXTRACTORS: Registry[Callable[..., Extractor]] = Registry(
         "torchvision": "legenda.extractors.torchvision:load_torchvision",
         "bottom-up": "legenda.extractors.bottom_up:load_bottom_up",
         "scenes": "legenda.extractors.base:load_scenes",
-        "photo": "legenda.extractors.photo.regions:load_photo",
+        "photo": "legenda.photo.regions:load_photo",
         "pixels": "legenda.extractors.backbone:load_pixels",
     },
 )

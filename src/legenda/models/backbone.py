@@ -157,7 +157,7 @@ def build_network(config: BackboneConfig) -> nn.Module:
         model = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(**config.architecture))
         return getattr(model, "vision_model", model)
     if kind == "photo":
-        from legenda.extractors.photo.vision import MobileNetV2  # extractors import models
+        from legenda.photo.vision import MobileNetV2  # extractors import models
 
         return MobileNetV2().features
     raise ConfigError(

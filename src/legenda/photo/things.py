@@ -10,8 +10,8 @@ from functools import cache
 import numpy as np
 
 from legenda.arrays import load_arrays
-from legenda.extractors.photo.layout import CLASSES, IS_THING, SCORE, START_GLOBAL, START_VISUAL
 from legenda.io import read_text
+from legenda.photo.layout import CLASSES, IS_THING, SCORE, START_GLOBAL, START_VISUAL
 from legenda.run_folder import ASSETS, PACKAGED
 from legenda.runtime.search import log_softmax
 

@@ -14,7 +14,9 @@ from torch.nn import functional as F
 from legenda.compute import ComputeOptions
 from legenda.errors import CheckpointError
 from legenda.extractors.base import Extractor, check_alone
-from legenda.extractors.photo.layout import (
+from legenda.io import read_text
+from legenda.models.checkpoint import ASSETS, PACKAGED, load_tensors
+from legenda.photo.layout import (
     CENTER,
     IS_PART,
     IS_PHRASE,
@@ -34,9 +36,7 @@ from legenda.extractors.photo.layout import (
     fill_things,
     fill_whole,
 )
-from legenda.extractors.photo.vision import PARTS, ImageVectors, Vision, part_boxes
-from legenda.io import read_text
-from legenda.models.checkpoint import ASSETS, PACKAGED, load_tensors
+from legenda.photo.vision import PARTS, ImageVectors, Vision, part_boxes
 
 _HINT = "install legenda again, or write the folder again"
 

@@ -15,12 +15,12 @@ import legenda
 from legenda.cli.main import main
 from legenda.errors import CheckpointError
 from legenda.extractors import load_extractor
-from legenda.extractors.photo import layout
-from legenda.extractors.photo.consensus import INPUTS, Consensus, ngrams, normalized
-from legenda.extractors.photo.regions import NUM_PHRASES, NUM_WORDS
-from legenda.extractors.photo.things import Thing, describe_things, labels, name_kind, read_things
-from legenda.extractors.photo.vision import PARTS, box_weights
 from legenda.models.checkpoint import ASSETS, PACKAGED, dequantize, quantize
+from legenda.photo import layout
+from legenda.photo.consensus import INPUTS, Consensus, ngrams, normalized
+from legenda.photo.regions import NUM_PHRASES, NUM_WORDS
+from legenda.photo.things import Thing, describe_things, labels, name_kind, read_things
+from legenda.photo.vision import PARTS, box_weights
 from legenda.pipeline import json_entry
 from legenda.runtime.search import SearchOutput
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from legenda.arrays import load_arrays
 from legenda.errors import CheckpointError
-from legenda.extractors.photo.layout import START_WORD
+from legenda.photo.layout import START_WORD
 from legenda.run_folder import ASSETS, CONFIG, PACKAGED, VOCABULARY
 from legenda.runtime.search import SearchOutput
 from legenda.text import Vocabulary
