@@ -1,1 +1,1 @@
-"""The extractor `photo`, and what captions make of its regions."""
+"""The packaged captioner of photographs: its regions, its things, and the choice among its captions."""
