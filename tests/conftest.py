@@ -27,8 +27,8 @@ _CHECKED = [
     "decoding.sampling",
     "models.transformer",
     "models.layers",
-    "models.mcan",
-    "models.translator",
+    "extras.vqa.model",
+    "extras.translation.model",
 ]
 pytest_plugins = ["run_fixtures", "hub_server"]
 

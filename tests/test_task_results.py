@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from legenda import Regions
-from legenda.extras.vqa import Question, QuestionDataset, Vqa
-from legenda.metrics.vqa import Annotation, evaluate_vqa
+from legenda.extras.vqa.data import Question, QuestionDataset, Vqa
+from legenda.extras.vqa.metric import Annotation, evaluate_vqa
 from legenda.results import mean_with_ci, means_by_group
 
 

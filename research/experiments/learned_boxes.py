@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from legenda.models.base import Encoder, Model
-from legenda.models.mcan import (
+from legenda.extras.vqa.model import (
     CoAttentionConfig,
     CoAttentionModel,
     CoAttentionOutput,
@@ -18,6 +17,7 @@ from legenda.models.mcan import (
     Mcan,
     McanConfig,
 )
+from legenda.models.base import Encoder, Model
 from legenda.models.registry import register_model
 from legenda.models.transformer import TransformerConfig, TransformerEncoder
 from legenda.regions import Regions

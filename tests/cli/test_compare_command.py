@@ -8,7 +8,7 @@ import pytest
 from command_results import error_of
 from legenda.config import to_json
 from legenda.data.captions import ScenesData
-from legenda.extras.vqa import SceneQuestionsData
+from legenda.extras.vqa.data import SceneQuestionsData
 from legenda.io import write_json
 from legenda.metrics import compare, evaluate
 from legenda.run_folder import CONFIG, evaluation_path

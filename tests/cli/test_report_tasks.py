@@ -8,9 +8,9 @@ import pytest
 
 from command_results import report_data
 from legenda.cli.main import main
-from legenda.extras.grounding import SceneExpressionsData
-from legenda.extras.translation import NumberWordsData
-from legenda.extras.vqa import SceneQuestionsData
+from legenda.extras.grounding.data import SceneExpressionsData
+from legenda.extras.translation.data import NumberWordsData
+from legenda.extras.vqa.data import SceneQuestionsData
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

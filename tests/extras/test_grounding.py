@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 from test_vqa import create
 
 from legenda import Regions
-from legenda.extras.co_attention import CoAttentionDataModule
-from legenda.extras.grounding import BoxObjective, Expression, ExpressionDataset, Grounding, SceneExpressionsData
+from legenda.extras.grounding.data import BoxObjective, Expression, ExpressionDataset, Grounding, SceneExpressionsData
+from legenda.extras.vqa.co_attention import CoAttentionDataModule
 from legenda.importers import load as load_released
 from legenda.tasks.base import regions_to_batch
 from legenda.text.vocabulary import QuestionVocabulary

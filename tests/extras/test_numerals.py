@@ -2,7 +2,7 @@
 
 import pytest
 
-from legenda.extras.translation import orrish, tavil
+from legenda.extras.translation.data import orrish, tavil
 
 
 @pytest.mark.parametrize(

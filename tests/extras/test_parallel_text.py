@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from legenda.errors import DataError
-from legenda.extras.translation import ParallelData, read_parallel
+from legenda.extras.translation.data import ParallelData, read_parallel
 
 pytest.importorskip("sentencepiece", reason="needs sentencepiece")
 

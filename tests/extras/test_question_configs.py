@@ -12,7 +12,7 @@ from legenda import Regions
 from legenda.data.features.packed import write_store
 from legenda.data.scenes import FEATURE_DIM
 from legenda.errors import DataError
-from legenda.extras.vqa import (
+from legenda.extras.vqa.data import (
     PEOPLE,
     AnswerObjective,
     DaquarData,
@@ -21,7 +21,7 @@ from legenda.extras.vqa import (
     SceneQuestionsData,
     VqaData,
 )
-from legenda.metrics.vqa import Annotation
+from legenda.extras.vqa.metric import Annotation
 from legenda.models.registry import build_model
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 from legenda.training import TrainingConfig

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from legenda.errors import DataError
-from legenda.extras.grounding import Expression, read_entities, read_refs
+from legenda.extras.grounding.data import Expression, read_entities, read_refs
 
 
 def sentence(number: int, words: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from legenda.extras.video import FRAMES, MOTIONS, make_video_scene, video_references, video_scores
+from legenda.extras.video.data import FRAMES, MOTIONS, make_video_scene, video_references, video_scores
 
 SCENES = [make_video_scene("train", index) for index in range(60)]
 

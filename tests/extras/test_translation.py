@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from legenda.extras.translation import (
+from legenda.extras.translation.data import (
     NumberWordsData,
     ParallelDataModule,
     ParallelDataset,

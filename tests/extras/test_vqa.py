@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file
 
 from legenda import Regions
-from legenda.extras.co_attention import CoAttentionDataModule
-from legenda.extras.vqa import AnswerObjective, QuestionDataset, SceneQuestionsData, Vqa
+from legenda.extras.vqa.co_attention import CoAttentionDataModule
+from legenda.extras.vqa.data import AnswerObjective, QuestionDataset, SceneQuestionsData, Vqa
 from legenda.importers import load as load_released
 from legenda.models.checkpoint import load_any
 from legenda.papers import get_recipe

@@ -3,7 +3,7 @@
 import pytest
 
 from legenda.errors import LegendaError
-from legenda.metrics.translation import score_translations
+from legenda.extras.translation.metric import score_translations
 
 pytest.importorskip("sacrebleu", reason="needs sacrebleu")
 

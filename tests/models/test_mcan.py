@@ -8,8 +8,8 @@ import torch
 
 from legenda import Regions
 from legenda.errors import LegendaError
+from legenda.extras.vqa.model import Grounder, GroundingConfig, Mcan, McanConfig
 from legenda.models.checkpoint import load_any
-from legenda.models.mcan import Grounder, GroundingConfig, Mcan, McanConfig
 from legenda.models.registry import build_model
 from legenda.papers import get_recipe
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary

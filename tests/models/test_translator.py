@@ -6,8 +6,8 @@ from model_cases import run_steps
 
 from legenda.decoding import beam_search
 from legenda.errors import LegendaError
+from legenda.extras.translation.model import Translator, TranslatorConfig
 from legenda.models.checkpoint import load_weights, save_weights
-from legenda.models.translator import Translator, TranslatorConfig
 from legenda.text import Vocabulary
 from legenda.text.tokenizers import BPETokenizer, SentencePieceTokenizer
 

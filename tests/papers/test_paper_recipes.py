@@ -7,7 +7,7 @@ import torch
 
 from legenda.data.captions import ScenesData
 from legenda.errors import ConfigError
-from legenda.extras.vqa import VqaData
+from legenda.extras.vqa.data import VqaData
 from legenda.models import describe_model, list_models
 from legenda.models.registry import build_model, configure
 from legenda.papers import all_recipes, get_recipe, get_table

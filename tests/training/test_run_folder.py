@@ -11,7 +11,7 @@ from small_runs import DATA, TRAINING, open_scenes, run
 from command_results import everything_in
 from legenda.data.captions import DataModule
 from legenda.errors import LegendaError
-from legenda.extras.vqa import SceneQuestionsData
+from legenda.extras.vqa.data import SceneQuestionsData
 from legenda.run_folder import STATE
 from legenda.tasks.base import describe_split
 from legenda.text import Vocabulary

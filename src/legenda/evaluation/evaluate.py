@@ -28,7 +28,7 @@ from legenda.decoding import Ensemble, GenerationOutput
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, replace_features
 from legenda.extractors.base import describe_unfamiliar, find_unfamiliar
-from legenda.extras.vqa import write_vqa_results
+from legenda.extras.vqa.data import write_vqa_results
 from legenda.io import read_json, write_json, write_text
 from legenda.metrics import evaluate
 from legenda.models.base import inference

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from legenda.errors import CheckpointError, ConfigError, DataError
+from legenda.extras.vqa.model import CoAttentionModel, Mcan
 from legenda.io import read_json, read_pickle, read_text
 from legenda.models.base import Model
 from legenda.models.checkpoint import NUMPY_GLOBALS, StandIn, read_tensors
-from legenda.models.mcan import CoAttentionModel, Mcan
 from legenda.registry import Registry
 from legenda.text import Vocabulary
 from legenda.text.vocabulary import BEGIN, END, PAD, UNKNOWN, AnswerVocabulary, QuestionVocabulary, read_answers

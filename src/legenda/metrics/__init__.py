@@ -1,5 +1,6 @@
 """Metrics of captions, answers, boxes and translations, and rewards of self-critical training."""
 
+from legenda.extras.vqa.metric import evaluate_vqa, normalize_answer, vqa_accuracy
 from legenda.metrics.cider import DocumentFrequencies
 from legenda.metrics.diversity import (
     Diversity,
@@ -12,7 +13,6 @@ from legenda.metrics.diversity import (
 from legenda.metrics.evaluation import METRICS, WITHOUT_JAVA, Scores, evaluate
 from legenda.metrics.resampling import Difference, Interval, compare, holm, intervals
 from legenda.metrics.rewards import CiderD
-from legenda.metrics.vqa import evaluate_vqa, normalize_answer, vqa_accuracy
 
 __all__ = [
     "METRICS",

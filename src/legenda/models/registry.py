@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 from legenda.attention.config import DECLARED
 from legenda.config import merge, to_json
 from legenda.errors import ConfigError
+from legenda.extras.translation.model import TranslatorConfig
+from legenda.extras.vqa.model import GroundingConfig, McanConfig
 from legenda.models.aoanet import AoANetConfig
 from legenda.models.base import Captioner, CaptionerConfig, Model, ModelConfig
-from legenda.models.mcan import GroundingConfig, McanConfig
 from legenda.models.mdsan import MdsanConfig, MeshedConfig
 from legenda.models.transformer import TransformerConfig
-from legenda.models.translator import TranslatorConfig
 from legenda.models.updown import UpDownConfig
 from legenda.models.xlan import XLanConfig
 from legenda.models.xtransformer import XTransformerConfig

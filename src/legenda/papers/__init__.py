@@ -44,7 +44,7 @@ from legenda.registry import PLUGIN_HINT, Registry
 from legenda.training.config import TrainingConfig
 
 _CAPTIONING = ("photo", "scenes", "flickr8k", "ngsan", "aoanet", "xlan", "mdsan", "baselines")
-_FILES = (*_CAPTIONING, "video", "vqa", "grounding", "translation")
+_OTHERS = ("video", "vqa", "grounding", "translation")
 SCENES = "scenes."
 """The prefix of small recipes on the embedded scenes."""
 
@@ -266,8 +266,9 @@ def _part(kind: str, name: str) -> dict[str, Any]:
 @cache
 def _library() -> _Library:
     library = _Library({"data": {}, "training": {}, "sizes": {}}, {}, {})
-    for file in _FILES:
-        content = tomllib.loads(files("legenda.papers").joinpath(f"{file}.toml").read_text(encoding="utf-8"))
+    paths = [files("legenda.papers").joinpath(f"{name}.toml") for name in _CAPTIONING]
+    for path in paths + [files(f"legenda.extras.{name}").joinpath("recipes.toml") for name in _OTHERS]:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
         for kind, parts in library.parts.items():
             parts |= content.get(kind, {})
         for paper, tables in content.get("tables", {}).items():

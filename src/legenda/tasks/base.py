@@ -298,9 +298,9 @@ TASKS: Registry[type[Task]] = Registry(
     "task",
     {
         "captioning": "legenda.tasks.captioning:Captioning",
-        "vqa": "legenda.extras.vqa:Vqa",
-        "grounding": "legenda.extras.grounding:Grounding",
-        "translation": "legenda.extras.translation:Translation",
+        "vqa": "legenda.extras.vqa.data:Vqa",
+        "grounding": "legenda.extras.grounding.data:Grounding",
+        "translation": "legenda.extras.translation.data:Translation",
     },
 )
 """A class of tasks is registered under its own `name`."""

@@ -26,7 +26,7 @@ from legenda.data.scenes.dataset import SceneCounts, scene_reader
 from legenda.data.scenes.pixels import SIDE
 from legenda.data.scenes.scene import Scene, Thing
 from legenda.errors import DataError
-from legenda.extras.co_attention import (
+from legenda.extras.vqa.co_attention import (
     CoAttentionDataModule,
     CoAttentionDataset,
     CoAttentionObjective,
@@ -35,9 +35,9 @@ from legenda.extras.co_attention import (
     iter_batches,
     words_of,
 )
+from legenda.extras.vqa.model import Grounder, encode_deltas, in_pixels
 from legenda.io import get_field, read_json, read_pickle
 from legenda.metrics.boxes import HIT, box_iou, grounding_accuracy, score_targets
-from legenda.models.mcan import Grounder, encode_deltas, in_pixels
 from legenda.results import EvaluationResult, Example, Prediction, mean_with_ci, means_by_group
 from legenda.tasks.base import Batch, Loss, PreparedBatch, batch_to_regions, regions_to_batch
 from legenda.text.tokenizers import tokenize_question
@@ -344,7 +344,7 @@ class EntitiesData(ExpressionData):
 class SceneExpressionsData(SceneCounts):
     """Expressions about the embedded scenes: three of each, some of which need boxes.
 
-    See `legenda.extras.grounding`; `score` also returns the accuracy of each kind.
+    See `legenda.extras.grounding.data`; `score` also returns the accuracy of each kind.
     """
 
     kind: Literal["scene_expressions"] = "scene_expressions"

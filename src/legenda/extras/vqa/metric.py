@@ -30,7 +30,7 @@ _TARGETS = (0.0, 0.3, 0.6, 0.9, 1.0)
 @cache
 def contractions() -> dict[str, str]:
     """Return the official replacement of each word without apostrophes, by the word in lower case."""
-    table = tomllib.loads(files("legenda.metrics").joinpath("contractions.toml").read_text(encoding="utf-8"))
+    table = tomllib.loads(files("legenda.extras.vqa").joinpath("contractions.toml").read_text(encoding="utf-8"))
     return {word.replace("'", ""): word for word in table["with_apostrophes"].split()} | table["irregular"]
 
 

@@ -18,8 +18,8 @@ from legenda.config import Config, Count
 from legenda.data.features.base import ConcatFeatureStore, RegionReader
 from legenda.data.features.readers import open_stores
 from legenda.errors import ConfigError, DataError
+from legenda.extras.vqa.model import CoAttentionModel
 from legenda.io import verified
-from legenda.models.mcan import CoAttentionModel
 from legenda.regions import Regions
 from legenda.run_folder import VOCABULARY
 from legenda.tasks.base import Objective

@@ -21,10 +21,10 @@ from legenda.config import Config, NonNegativeInt, PositiveInt
 from legenda.data.registry import SplitSizes, choose_split
 from legenda.decoding import beam_search
 from legenda.errors import DataError
+from legenda.extras.translation.metric import score_sentences, score_translations
+from legenda.extras.translation.model import Translator
 from legenda.io import read_bytes
-from legenda.metrics.translation import score_sentences, score_translations
 from legenda.models.base import inference
-from legenda.models.translator import Translator
 from legenda.results import EvaluationResult, Example, MetricWithCI, Prediction, mean_with_ci
 from legenda.run_folder import SUBWORDS, VOCABULARY
 from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, set_vocabulary

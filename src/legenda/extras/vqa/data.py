@@ -24,9 +24,8 @@ from legenda.data.features.readers import open_stores
 from legenda.data.registry import choose_split, hold_out
 from legenda.data.scenes import FEATURE_DIM
 from legenda.data.scenes.dataset import SceneCounts, scene_reader
-from legenda.data.scenes.questions import MOST_WORDS, PER_SCENE, ask
 from legenda.errors import DataError
-from legenda.extras.co_attention import (
+from legenda.extras.vqa.co_attention import (
     CoAttentionDataModule,
     CoAttentionDataset,
     CoAttentionObjective,
@@ -35,9 +34,10 @@ from legenda.extras.co_attention import (
     iter_batches,
     words_of,
 )
+from legenda.extras.vqa.metric import Annotation, evaluate_vqa, normalize_answer, read_annotations, soft_targets
+from legenda.extras.vqa.model import Mcan
+from legenda.extras.vqa.scenes import MOST_WORDS, PER_SCENE, ask
 from legenda.io import get_field, read_json, read_text, verified, write_json
-from legenda.metrics.vqa import Annotation, evaluate_vqa, normalize_answer, read_annotations, soft_targets
-from legenda.models.mcan import Mcan
 from legenda.results import EvaluationResult, Example, Prediction, mean_with_ci, means_by_group
 from legenda.run_folder import ANSWERS
 from legenda.tasks.base import Batch, Loss, PreparedBatch, batch_to_regions, check_boxes, regions_to_batch
@@ -273,7 +273,7 @@ class DaquarData(StoredData):
 class SceneQuestionsData(SceneCounts):
     """Questions about the embedded scenes: four of each, three of which need boxes.
 
-    See `legenda.data.scenes.questions`; `score` also returns the accuracy of each question type.
+    See `legenda.extras.vqa.scenes`; `score` also returns the accuracy of each question type.
     """
 
     kind: Literal["scene_questions"] = "scene_questions"
