@@ -7,17 +7,19 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from test_vqa import create
 
 from legenda import Regions
 from legenda.extras.grounding.data import BoxObjective, Expression, ExpressionDataset, Grounding, SceneExpressionsData
 from legenda.extras.vqa.co_attention import CoAttentionDataModule
 from legenda.importers import load as load_released
+from legenda.papers import get_recipe
 from legenda.tasks.base import regions_to_batch
 from legenda.text.vocabulary import QuestionVocabulary
 from legenda.training import TrainingConfig
 
-RELEASED = Path(__file__).parents[1] / "importers" / "data" / "mcan_vg.safetensors"
+RELEASED = Path(__file__).parents[1] / "vqa" / "data" / "mcan_vg.safetensors"
+SCENE_SIZES = get_recipe("grounding.scenes").model_overrides
+SIZES = {**SCENE_SIZES, "dim": 32, "word_dim": 16, "num_layers": 1, "ff_dim": 32, "pool_dim": 16, "pooled_dim": 32}
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +32,11 @@ def data() -> CoAttentionDataModule:
 @pytest.fixture(scope="module")
 def task(data) -> Grounding:
     return Grounding(data)
+
+
+def create(task, **options):
+    torch.manual_seed(0)
+    return task.create("mcan_grounding", {**SIZES, "geometry": "query", **options})
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +112,7 @@ def test_predicted_boxes_and_their_accuracy_are_those_of_the_release(released):
 
 def test_padded_regions_teach_nothing(task, data):
     """They lie on the true box here, and the loss and its gradients are those of a batch without them."""
-    model = create(task, "mcan_grounding", geometry="none")
+    model = create(task, geometry="none")
     split = data.train
     regions = split.read(np.arange(2))
     truth = torch.from_numpy(split.boxes[:2] / np.tile(split.sizes[:2], 2)).unsqueeze(1)
@@ -127,7 +134,7 @@ def test_padded_regions_teach_nothing(task, data):
 
 
 def test_eight_expressions_are_learnt_by_heart(task, data, one_thread):  # noqa: ARG001
-    model = create(task, "mcan_grounding")
+    model = create(task)
     objective = task.objective(model, TrainingConfig(batch_size=8))
     positions = np.arange(len(data.train))
     assert len(positions) == 8

@@ -173,7 +173,7 @@ def test_a_run_can_begin_with_the_words_of_another(run):
 
 
 def test_the_example_of_the_documentation_runs(run, tmp_path, monkeypatch, capsys):
-    page = (Path(__file__).parents[2] / "docs" / "guides" / "translation.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "guides" / "translation.md").read_text(encoding="utf-8")
     example = page.split("```python\n")[1].split("```")[0]
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "multi30k.nsa").symlink_to(run[0])

@@ -18,7 +18,7 @@ from legenda.tasks.base import regions_to_batch
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 from legenda.training import TrainingConfig, train
 
-RELEASED = Path(__file__).parents[1] / "importers" / "data" / "mcan_a.safetensors"
+RELEASED = Path(__file__).parent / "data" / "mcan_a.safetensors"
 SCENE_SIZES = get_recipe("grounding.scenes").model_overrides
 SIZES = {**SCENE_SIZES, "dim": 32, "word_dim": 16, "num_layers": 1, "ff_dim": 32, "pool_dim": 16, "pooled_dim": 32}
 
@@ -34,9 +34,9 @@ def task(data) -> Vqa:
     return Vqa(data)
 
 
-def create(task, model="mcan", **options):
+def create(task):
     torch.manual_seed(0)
-    return task.create(model, {**SIZES, "geometry": "query", **options})
+    return task.create("mcan", {**SIZES, "geometry": "query"})
 
 
 def test_eight_questions_are_learnt_by_heart(task, data, one_thread):  # noqa: ARG001

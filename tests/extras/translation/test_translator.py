@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from model_cases import run_steps
 
 from legenda.decoding import beam_search
 from legenda.errors import LegendaError
@@ -40,7 +39,11 @@ def test_steps_give_what_all_positions_at_once_give(options):
     model = small(**options)
     memory = model.encode(sentences((5, 3)))
     tokens = torch.randint(2, 12, (2, 3, 6), generator=torch.Generator().manual_seed(1))
-    torch.testing.assert_close(run_steps(model, memory, tokens)[0], model(sentences((5, 3)), tokens))
+    state, logits = model.decoder.init_state(memory, 3), []
+    for word in tokens.unbind(dim=-1):
+        following, state = model.decoder.step(word, state, memory)
+        logits.append(following)
+    torch.testing.assert_close(torch.stack(logits, dim=2), model(sentences((5, 3)), tokens))
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
