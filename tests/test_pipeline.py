@@ -1,9 +1,8 @@
 """Captions of images from Python: paths, PIL images, arrays, lists, several threads, and bad input."""
 
-import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
+from io import BytesIO
 
 import numpy as np
 import pytest
@@ -74,11 +73,21 @@ def test_a_word_with_a_space_inside_has_the_token_and_the_attention_of_its_own()
 def test_one_image_gives_one_caption_and_a_list_a_list(pipeline, scenes, tmp_path):
     scenes[0].save(tmp_path / "a.png")
     pixels = np.asarray(scenes[0])
-    kinds = [tmp_path / "a.png", str(tmp_path / "a.png"), scenes[0], pixels]
+    encoded = (tmp_path / "a.png").read_bytes()
+    kinds = [tmp_path / "a.png", str(tmp_path / "a.png"), scenes[0], pixels, encoded, bytearray(encoded)]
+    written = BytesIO()
+    scenes[0].save(written, "PNG")  # stands at its end
     expected = pipeline.caption(scenes[0]).text
-    assert [pipeline.caption(kind).text for kind in kinds] == [expected] * 4
-    assert texts(pipeline.caption(kinds, batch_size=3)) == [expected] * 4
-    assert texts(pipeline.caption((pixels,))) == [expected]
+    with (tmp_path / "a.png").open("rb") as file:
+        kinds += [file, BytesIO(encoded), written]
+        assert [pipeline.caption(kind).text for kind in kinds] == [expected] * len(kinds)
+        for several in (kinds, tuple(kinds), iter(kinds), map(str, [tmp_path / "a.png"])):
+            assert set(texts(pipeline.caption(several, batch_size=3))) == {expected}
+    assert texts(pipeline.caption((pixels,))) == texts(pipeline.caption(pixels[None])) == [expected]
+    assert pipeline.caption([]) == pipeline.caption(iter(())) == []
+    assert pipeline.extract(path for path in [tmp_path / "a.png"]).features.shape[0] == 1
+    with pytest.raises(DataError, match="no image"):
+        pipeline.extract([])
 
 
 def test_captions_and_pipelines_print_as_one_line(pipeline, scenes):
@@ -108,7 +117,8 @@ def test_several_threads_give_the_same_captions_as_one(pipeline, scenes):
 @pytest.mark.parametrize(
     ("images", "options", "error", "message"),
     [
-        ([], {}, DataError, "the list of images is empty; give at least one image"),
+        (3, {}, DataError, "image 0 is of type int"),
+        ([b"no image"], {}, DataError, "image 0 is not an image"),
         ("absent.png", {}, DataError, r"absent\.png does not exist"),
         ([np.zeros((4, 4, 3), np.uint8), np.zeros((4, 4, 3))], {}, DataError, "image 1 is an array of float64"),
         (np.zeros((40, 40, 3), np.uint8), {}, DataError, "image 0: the image shows 0 things on a plain ground"),
@@ -121,19 +131,6 @@ def test_several_threads_give_the_same_captions_as_one(pipeline, scenes):
 def test_bad_input_is_one_sentence(pipeline, images, options, error, message):
     with pytest.raises(error, match=message):
         pipeline.caption(images, **options)
-
-
-def test_the_example_of_the_readme_runs(make_run, scenes, tmp_path, capsys):
-    readme = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"^```python\n(# with a trained run\n.*?)^```", readme, flags=re.MULTILINE | re.DOTALL)
-    run = make_run("ngsan", ScenesData(train=40, validation=2))
-    scenes[0].save(tmp_path / "a.png")
-    block = block.replace("runs/demo/ngsan", str(run)).replace("runs/demo/scene.png", str(tmp_path / "a.png"))
-    exec(compile(block, "README.md", "exec"), {})
-    first, *others = capsys.readouterr().out.splitlines()
-    words = legenda.open(run).caption(scenes[0]).words
-    assert first.startswith(" ".join(words))
-    assert [line.split()[0] for line in others] == list(words)
 
 
 def test_samples_of_an_image_do_not_depend_on_its_batch(pipeline, scenes, tmp_path):

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import legenda
 from legenda import Regions
 from legenda.errors import DataError
 from legenda.regions import hide_regions, mask_zero_features
@@ -105,3 +106,68 @@ def test_hidden_regions_are_a_share_of_the_real_ones_and_never_all():
     assert not (kept & ~mask).any()
     assert kept[0].sum() == 1
     assert kept[1:, :15].float().mean() == pytest.approx(0.75, abs=0.02)
+
+
+@pytest.fixture
+def regions() -> Regions:
+    """Two images of three regions with boxes, the last one padding, and a global feature."""
+    generator = torch.Generator().manual_seed(0)
+    features, boxes, vectors = (torch.rand(2, *shape, generator=generator) for shape in ((3, 4), (3, 4), (5,)))
+    return Regions(features, boxes.sort(-1).values, torch.tensor([[True, True, False]] * 2), vectors)
+
+
+def test_regions_are_a_pytree_of_their_tensors(regions: Regions):
+    leaves, structure = torch.utils._pytree.tree_flatten(regions)
+    assert [tuple(leaf.shape) for leaf in leaves] == [(2, 3, 4), (2, 3, 4), (2, 3), (2, 5)]
+    again = torch.utils._pytree.tree_unflatten(leaves, structure)
+    assert all(torch.equal(a, b) for a, b in zip(leaves, torch.utils._pytree.tree_leaves(again), strict=True))
+    plain = torch.utils._pytree.tree_map(lambda x: x * 2, Regions(torch.ones(1, 2, 3)))
+    assert plain.boxes is None
+    assert plain.features.sum() == 12
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_data_loaders_join_regions_of_other_numbers(regions: Regions, workers: int):
+    samples = [(regions[:1], 1), (Regions(torch.ones(1, 5, 4), torch.ones(1, 5, 4), None, torch.ones(1, 5)), 2)]
+    batch, numbers = next(iter(torch.utils.data.DataLoader(samples, batch_size=2, num_workers=workers)))
+    assert batch.features.shape == (2, 5, 4)
+    assert batch.mask_or_ones.sum(1).tolist() == [2, 5]
+    assert numbers.tolist() == [1, 2]
+    with pytest.raises(DataError, match="boxes"):
+        torch.utils.data.default_collate([regions[:1], Regions(torch.ones(1, 5, 4))])
+
+
+def test_regions_move_like_tensors(regions: Regions):
+    for moved in (regions.to(torch.float64), regions.to("cpu", torch.float64), regions.to(torch.ones(1).double())):
+        assert moved.features.dtype == moved.boxes.dtype == moved.global_feature.dtype == torch.float64
+        assert moved.mask_or_ones.dtype == torch.bool
+    assert regions.to("meta", non_blocking=True).features.device.type == "meta"
+    with pytest.raises(TypeError, match="int64"):
+        regions.to(torch.int64)
+
+
+@pytest.mark.parametrize("name", ["transformer", "ngsan", "aoanet"])
+def test_models_take_regions_in_torch_export_and_features_in_place_of_regions(name: str):
+    torch.manual_seed(0)
+    model = legenda.create_model(name, vocab_size=9, feature_dim=4, dim=8, num_heads=2, num_layers=1).eval()
+    features, tokens = torch.rand(2, 3, 4), torch.zeros(2, 2, 3, dtype=torch.long)
+    regions = Regions(features, None if not model.needs_boxes else torch.rand(2, 3, 4).sort(-1).values)
+    with torch.no_grad():
+        logits = model(regions, tokens)
+        exported = torch.export.export(model, (regions, tokens)).module()
+        torch.testing.assert_close(exported(regions, tokens), logits)
+    if model.needs_boxes:
+        with pytest.raises(DataError, match="boxes"):
+            model.encode(features)
+        return
+    torch.testing.assert_close(model(features, tokens), logits)
+    expected = legenda.decoding.beam_search(model, regions, max_length=4).tokens
+    assert torch.equal(legenda.decoding.beam_search(model, features, max_length=4).tokens, expected)
+
+
+def test_models_refuse_other_inputs_and_tokens_of_another_shape(regions: Regions):
+    model = legenda.create_model("transformer", vocab_size=9, feature_dim=4, dim=8, num_heads=2, num_layers=1)
+    with pytest.raises(DataError, match="list"):
+        model.encode([regions])
+    with pytest.raises(DataError, match=r"\(B, K, T\).*\(2, 3\)"):
+        model(regions, torch.zeros(2, 3, dtype=torch.long))

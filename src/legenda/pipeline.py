@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -18,7 +19,15 @@ from legenda.compute import Precision, RunOptions, SearchOptions
 from legenda.config import merge
 from legenda.errors import ConfigError, DataError
 from legenda.extractors.base import Extractor, resolve_extractor
-from legenda.extractors.images import ImageFile, extract_batch, is_url, read_batches, to_image
+from legenda.extractors.images import (
+    ImageFile,
+    ImageInput,
+    extract_batch,
+    is_image_input,
+    is_url,
+    read_batches,
+    to_image,
+)
 from legenda.photo.consensus import Consensus
 from legenda.photo.things import Thing, describe_things, read_things
 from legenda.runtime.captioner import Captioned, Captioner, OnnxCaptioner
@@ -30,9 +39,6 @@ if TYPE_CHECKING:
     from legenda.evaluation.torch_captioner import TorchCaptioner
     from legenda.models import Captioner as TorchModel
     from legenda.regions import Regions
-
-ImageInput = str | Path | Image.Image | np.ndarray
-"""The path or URL of an image, a PIL image, or an array of uint8, `(H, W, 3)` or gray `(H, W)`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -164,7 +170,7 @@ class Pipeline:
 
     def caption(
         self,
-        images: ImageInput | Sequence[ImageInput],
+        images: ImageInput | Iterable[ImageInput],
         *,
         beam_size: int = 3,
         num_captions: int = 1,
@@ -172,13 +178,14 @@ class Pipeline:
         allow_urls: bool = False,
         **options: Any,
     ) -> Any:
-        """Return the caption of one image, or the captions of a list of images in a list.
+        """Return the caption of one image, or the captions of several images in a list.
 
-        images: paths, PIL images or arrays of uint8, `(H, W, 3)` or gray `(H, W)`; with allow_urls, URLs too.
+        images: paths, PIL images, arrays of uint8, `(H, W, 3)` or gray `(H, W)`, bytes or open files of encoded images,
+        or any iterable of these, which is read batch by batch; with allow_urls, URLs too.
         num_captions: where it is above 1, each image has a list of up to so many captions, the best first. batch_size:
         images of a batch. options: others of `SearchOptions` by name, such as length_penalty=0.7, or do_sample=True and
         top_p=0.9. A caption is a `GeneratedCaption` with `text`, `words`, `tokens`, `log_prob`, `attention` and
-        `boxes`. Raise DataError, naming the image, for one that cannot be read or extracted, and where there is none.
+        `boxes`. Raise DataError, naming the image, for one that cannot be read or extracted.
         """
         search_options = merge(SearchOptions, {"beam_size": beam_size, **options}, "caption")
         search_options.check_captions(num_captions)
@@ -188,10 +195,10 @@ class Pipeline:
                 if result.error is not None:
                     raise DataError(result.error)
                 captions.append(list(result.captions) if num_captions > 1 else result.captions[0])
-        return captions if isinstance(images, list | tuple) else captions[0]
+        return captions[0] if is_image_input(images) else captions
 
     def extract(
-        self, images: ImageInput | Sequence[ImageInput], *, batch_size: int = 16, allow_urls: bool = False
+        self, images: ImageInput | Iterable[ImageInput], *, batch_size: int = 16, allow_urls: bool = False
     ) -> Regions:
         """Return the regions of one image or several, `(B, N, D)`, on the device of the PyTorch model; see `caption`.
 
@@ -204,6 +211,8 @@ class Pipeline:
             if error := next((file.error for file in batch if file.error is not None), None):
                 raise DataError(error)
             regions.append(prepare([file.regions for file in batch if file.regions is not None]))
+        if not regions:
+            raise DataError("there is no image; give at least one")
         return Regions.stack(regions)
 
     def caption_files(
@@ -241,23 +250,22 @@ class Pipeline:
                 progress(done, len(names))
 
     def _extract(
-        self, images: ImageInput | Sequence[ImageInput], batch_size: int, *, allow_urls: bool
+        self, images: ImageInput | Iterable[ImageInput], batch_size: int, *, allow_urls: bool
     ) -> Iterator[list[ImageFile]]:
         """Yield batches of images with their regions, or their errors."""
-        several: list[Any] = list(images) if isinstance(images, list | tuple) else [images]
-        if not several:
-            raise DataError("the list of images is empty; give at least one image")
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1, not {batch_size}")
-        for start in range(0, len(several), batch_size):
+        several: Any = [images] if is_image_input(images) or not isinstance(images, Iterable) else images
+        numbered = enumerate(several)
+        while chunk := list(islice(numbered, batch_size)):
             batch = []
-            for number, image in enumerate(several[start : start + batch_size], start):
+            for number, image in chunk:
                 if isinstance(image, str | Path):
                     if is_url(str(image)) and not allow_urls:
                         raise ConfigError(f"{image} is a URL; give allow_urls=True to fetch it, or a path")
                     batch.append(ImageFile(str(image)).read())
                 else:
-                    name = getattr(image, "filename", "") or f"image {number}"
+                    name = str(getattr(image, "filename", "") or getattr(image, "name", "") or f"image {number}")
                     batch.append(ImageFile(name, image=to_image(image, name)))
             with self._lock:
                 extract_batch(batch, self.extractor)

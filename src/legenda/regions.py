@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from legenda.errors import DataError
 
@@ -19,6 +22,9 @@ _MAX_CORNER = 1.01
 @dataclass(frozen=True, eq=False)
 class Regions:
     """The regions of B images, padded to the same number N.
+
+    PyTorch takes them as it takes a tensor: they are a pytree of their tensors, which torch.export reads, and a
+    DataLoader joins them into one batch, pins and moves them.
 
     features: feature vectors, `(B, N, D)`.
     boxes: `(B, N, 4)` as x1 y1 x2 y2 in 0..1 of the image, or None when unknown.
@@ -131,13 +137,70 @@ class Regions:
         """Return the images selected by a slice or an index tensor."""
         return self._map(lambda values: values[index])
 
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Regions:
-        """Return the same regions on another device, and all but the mask in another floating-point dtype."""
-        return self._map(lambda values: values.to(device, dtype if values.is_floating_point() else None))
+    def to(self, *args: Any, **kwargs: Any) -> Regions:
+        """Return the regions on another device, and all but the mask in another floating-point dtype.
+
+        The arguments are those of `torch.nn.Module.to`: device, dtype, non_blocking, or a tensor that has both. Raise
+        TypeError for a dtype that is not floating-point.
+        """
+        device, dtype, non_blocking, _ = torch._C._nn._parse_to(*args, **kwargs)
+        if dtype is not None and not dtype.is_floating_point:
+            raise TypeError(f"features and boxes need a floating-point dtype, not {dtype}")
+        return self._map(lambda x: x.to(device, dtype if x.is_floating_point() else None, non_blocking))
+
+    def pin_memory(self) -> Regions:
+        """Return the regions in page-locked memory, from which copies to a GPU can be asynchronous."""
+        return self._map(lambda values: values.pin_memory())
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Regions:
         optional = (None if x is None else change(x) for x in (self.boxes, self.mask, self.global_feature))
         return Regions(change(self.features), *optional)
+
+
+def _flatten(regions: Regions) -> tuple[list[Tensor], tuple[str, ...]]:
+    names = [field.name for field in fields(Regions) if getattr(regions, field.name) is not None]
+    return [getattr(regions, name) for name in names], tuple(names)
+
+
+def _flatten_with_keys(regions: Regions) -> tuple[list[tuple[Any, Tensor]], tuple[str, ...]]:
+    values, names = _flatten(regions)
+    return [(pytree.GetAttrKey(name), value) for name, value in zip(names, values, strict=True)], names
+
+
+def _unflatten(values: Iterable[Any], names: tuple[str, ...]) -> Regions:
+    regions = object.__new__(Regions)  # unchecked, as the leaves may be anything: shapes, names, gradients
+    vars(regions).update({field.name: None for field in fields(Regions)}, **dict(zip(names, values, strict=True)))
+    return regions
+
+
+pytree.register_pytree_node(
+    Regions,
+    _flatten,
+    _unflatten,
+    serialized_type_name="legenda.Regions",
+    flatten_with_keys_fn=_flatten_with_keys,
+)
+
+
+def _collate(batch: Sequence[Regions], *, collate_fn_map: Any = None) -> Regions:  # noqa: ARG001
+    return Regions.stack(batch)
+
+
+default_collate_fn_map[Regions] = _collate
+
+
+def as_regions(inputs: Regions | Tensor) -> Regions:
+    """Return regions as they are, and a tensor of features `(B, N, D)` as regions without boxes.
+
+    Raise DataError for anything else.
+    """
+    if isinstance(inputs, Regions):
+        return inputs
+    if not isinstance(inputs, Tensor):
+        raise DataError(
+            f"a model reads legenda.Regions or a tensor of features (images, regions, dim), not {type(inputs).__name__}"
+        )
+    return Regions(inputs)
 
 
 @dataclass(frozen=True, eq=False)

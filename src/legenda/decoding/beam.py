@@ -28,7 +28,7 @@ from legenda.regions import Memory, Regions
 @torch.no_grad()
 def beam_search(
     model: SupportsGeneration,
-    inputs: Regions | Memory,
+    inputs: Regions | Memory | Tensor,
     *,
     beam_size: int = 3,
     max_length: int | None = None,

@@ -214,7 +214,7 @@ def check_scores(scores: Float[Tensor, "B K"]) -> None:
         )
 
 
-def encode_inputs(model: SupportsGeneration, inputs: Regions | Memory) -> Memory:
+def encode_inputs(model: SupportsGeneration, inputs: Regions | Memory | Tensor) -> Memory:
     """Return the memory of regions, which are encoded, or a memory as it is."""
     return inputs if isinstance(inputs, Memory) else model.encode(inputs)
 

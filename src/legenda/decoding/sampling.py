@@ -27,7 +27,7 @@ from legenda.regions import Memory, Regions
 @torch.no_grad()
 def greedy(
     model: SupportsGeneration,
-    inputs: Regions | Memory,
+    inputs: Regions | Memory | Tensor,
     *,
     max_length: int | None = None,
     need_attention: bool = False,
@@ -45,7 +45,7 @@ def greedy(
 @torch.no_grad()
 def sample(
     model: SupportsGeneration,
-    inputs: Regions | Memory,
+    inputs: Regions | Memory | Tensor,
     *,
     num_samples: int = 1,
     temperature: float = 1.0,
@@ -105,7 +105,7 @@ def sample_token(
 
 def _generate(
     model: SupportsGeneration,
-    inputs: Regions | Memory,
+    inputs: Regions | Memory | Tensor,
     num_rows: int,
     config: GenerationConfig,
     need_attention: bool,

@@ -25,7 +25,6 @@ from legenda.extractors.base import Extractor, ImageRegions
 from legenda.models import Captioner
 from legenda.models.base import CaptionerConfig
 from legenda.models.checkpoint import HUB_PREFIX
-from legenda.regions import Regions
 from legenda.registry import reason_of
 
 _WHOLE = np.array([[0, 0, 1, 1]], np.float32)
@@ -67,7 +66,7 @@ class HubCaptioner(Captioner):
         """Whether weights are packed: transformers computes with its own."""
         return False
 
-    def encode(self, regions: Regions) -> Any:
+    def encode(self, regions: Any) -> Any:
         """Return the images as they are; `generate` encodes them."""
         return regions
 

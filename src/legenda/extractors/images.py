@@ -317,17 +317,29 @@ def _verified(read: Callable[[], T], name: str) -> T:
         raise DataError(f"{name} cannot be read ({first_line(error)}); {_HINT}") from error
 
 
-def to_image(image: str | Path | Image.Image | np.ndarray, name: str = "the image") -> Image.Image:
-    """Return a file, a PIL image or an array as `read_image` does; arrays are uint8, `(H, W, 3)` or gray `(H, W)`.
+ImageInput = str | Path | Image.Image | np.ndarray | bytes | bytearray | IO[bytes]
+"""A path, a PIL image, an array of uint8, `(H, W, 3)` or gray `(H, W)`, or the bytes or the open file of an image."""
 
-    Raise DataError, with the `name` of an image that has no path, for anything else.
-    """
+
+def is_image_input(value: object) -> bool:
+    """Return whether a value is one image, of the types that `to_image` takes, and not several."""
+    if isinstance(value, np.ndarray):
+        return value.ndim != 4
+    return isinstance(value, str | Path | Image.Image | bytes | bytearray) or hasattr(value, "read")
+
+
+def to_image(image: ImageInput, name: str = "the image") -> Image.Image:
+    """Return an image as `read_image` does; raise DataError, with the `name` of an image that has no path, else."""
     if isinstance(image, str | Path):
         return read_image(image)
+    if isinstance(image, bytes | bytearray):
+        return read_image(BytesIO(image), name)
+    if hasattr(image, "read"):
+        return read_image(_verified(lambda: _to_memory(image), name), name)
     if isinstance(image, Image.Image):
         return _verified(lambda: _to_rgb(ImageOps.exif_transpose(image)), name)
     if not isinstance(image, np.ndarray):
-        raise DataError(f"{name} is of type {type(image).__name__}; give a path, a PIL image or a NumPy array")
+        raise DataError(f"{name} is of type {type(image).__name__}; give a path, a PIL image, a NumPy array or bytes")
     if image.dtype != np.uint8:
         raise DataError(f"{name} is an array of {image.dtype}; convert it to uint8 with values from 0 to 255")
     if image.ndim == 3 and image.shape[2] != 3 and image.shape[0] in (1, 3):
@@ -335,6 +347,13 @@ def to_image(image: str | Path | Image.Image | np.ndarray, name: str = "the imag
     if image.size == 0 or image.shape[2:] not in ((), (3,)) or image.ndim < 2:
         raise DataError(f"{name} is an array of shape {image.shape}; give (height, width, 3) or (height, width)")
     return Image.fromarray(image).convert("RGB")
+
+
+def _to_memory(file: Any) -> BytesIO:
+    """Return the content of an open file from its beginning, or from where a stream stands."""
+    if file.seekable():
+        file.seek(0)
+    return BytesIO(file.read())
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

@@ -21,7 +21,7 @@ from legenda.errors import CheckpointError, DataError
 from legenda.io import write_json
 from legenda.models.backbone import Backbone, BackboneConfig
 from legenda.models.packing import PackedWeights, packed
-from legenda.regions import Memory, Regions, first_regions, hide_regions
+from legenda.regions import Memory, Regions, as_regions, first_regions, hide_regions
 from legenda.run_folder import CONFIG, VOCABULARY
 from legenda.text import Vocabulary
 
@@ -258,22 +258,28 @@ class Captioner(Model):
             return self.backbone(regions)
         return first_regions(regions, count) if count and count < regions.features.shape[1] else regions
 
-    def encode(self, regions: Regions) -> Memory:
+    def encode(self, regions: Regions | Tensor) -> Memory:
         """Return the memory of the images, computed once for any number of rows; a backbone reads pixels.
 
-        Raise DataError where the features have another width than the model's, or needed boxes are missing.
+        A tensor `(B, N, D)` stands for regions without boxes. Raise DataError where the features have another width
+        than the model's, or needed boxes are missing.
         """
-        regions = self.encoder.with_default_boxes(self.prepare(regions))
+        regions = self.encoder.with_default_boxes(self.prepare(as_regions(regions)))
         self.check_regions(regions)
         if self.training and self.config.drop_region:
             regions = hide_regions(regions, self.config.drop_region)
         return self.decoder.precompute_cross_kv(self.encoder(regions)).contiguous()
 
-    def forward(self, regions: Regions, tokens: Int[Tensor, "B K T"]) -> Float[Tensor, "B K T V"]:
+    def forward(self, regions: Regions | Tensor, tokens: Int[Tensor, "B K T"]) -> Float[Tensor, "B K T V"]:
         """Return the logits after every prefix of K rows of tokens per image; each row begins with bos_token_id."""
+        if tokens.dim() != 3:
+            raise DataError(
+                "tokens need the shape (B, K, T), K captions of each image, "
+                f"not {tuple(tokens.shape)}; for one caption of each image give tokens.unsqueeze(1)"
+            )
         return self.decoder(tokens, self.encode(regions))
 
-    def caption(self, regions: Regions, *, beam_size: int = 3, max_length: int | None = None) -> list[str]:
+    def caption(self, regions: Regions | Tensor, *, beam_size: int = 3, max_length: int | None = None) -> list[str]:
         """Return the best caption of each image by beam search, as text, in evaluation mode.
 
         Raise CheckpointError where the model has no vocabulary (it was created, not loaded or trained).
