@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import legenda
+from legenda.models.registry import MODELS, build_model
 from legenda.papers import get_recipe
 
 WORDS = 9488
@@ -71,3 +72,9 @@ def test_table_4_of_aoanet(row, printed):
         recipe = get_recipe(f"aoanet.table4.{row}")
         parameters = legenda.create_model(recipe.model, vocab_size=10370, **recipe.model_overrides).parameter_count
     assert round(parameters / 1e6, 2) == printed
+
+
+def test_the_listed_sizes_are_those_of_the_models():
+    for name, entry in ((name, MODELS.get(name)) for name in MODELS if name not in MODELS.registered):
+        with torch.device("meta"):
+            assert build_model(name, {"vocab_size": entry.vocab_size}).parameter_count == entry.parameters, name

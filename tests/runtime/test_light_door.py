@@ -94,8 +94,17 @@ def test_help_is_printed(folder, command):
     assert command in printed
 
 
+def test_models_and_recipes_are_listed(folder):
+    assert "87,369,858" in call("main(['models'])", folder)
+    assert "137,521,826" in call("main(['models', 'x-transformer'])", folder)
+    printed = call("main(['recipes'])", folder)
+    assert "scenes.ngsan" in printed
+    assert "ngsan.table2.*" in printed
+
+
 def test_what_needs_pytorch_says_so_in_one_sentence(folder):
-    for arguments in (["train", "scenes.ngsan"], ["export", "photo"], ["evaluate", "runs/a"]):
+    commands = ["train", "scenes.ngsan"], ["export", "photo"], ["evaluate", "runs/a"], ["recipes", "scenes.ngsan"]
+    for arguments in commands:
         code = f"""
 import contextlib, io
 error = io.StringIO()

@@ -28,10 +28,8 @@ def run(options: ModelsOptions) -> None:
         names = matching(options.filter, about)
         if not names:
             raise ConfigError(f"no model matches {options.filter!r}; {did_you_mean(options.filter, MODELS)}")
-    import torch
     from rich.table import Table
 
-    from legenda.models.registry import build_model
     from legenda.terminal import create_console
 
     columns = ("model", "parameters", "task", "what it is", "paper")
@@ -39,7 +37,16 @@ def run(options: ModelsOptions) -> None:
     table.columns[1].justify = "right"
     for name in sorted(names, key=lambda name: entries[name].task != "captioning"):
         entry = entries[name]
-        with torch.device("meta"):
-            count = build_model(name, {"vocab_size": entry.vocab_size}).parameter_count
+        count = entry.parameters or _count_parameters(name, entry.vocab_size)
         table.add_row(name, f"{count:,}", entry.task, entry.summary, entry.paper)
     create_console().print(table)
+
+
+def _count_parameters(name: str, vocab_size: int) -> int:
+    """Return the number of parameters of a model that a user registered, which is built for it."""
+    import torch
+
+    from legenda.models.registry import build_model
+
+    with torch.device("meta"):
+        return build_model(name, {"vocab_size": vocab_size}).parameter_count

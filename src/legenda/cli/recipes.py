@@ -8,8 +8,7 @@ from fnmatch import fnmatchcase
 import tyro
 
 from legenda.config import Config
-from legenda.papers import RECIPES, all_recipes, all_tables, get_recipe
-from legenda.recipes import Recipe, recipe_to_toml
+from legenda.papers import RECIPES, all_tables, get_recipe, recipe_summaries
 
 START, MODELS, TABLES, OTHERS, OWN = (
     "Start here: photographs, and small models",
@@ -29,36 +28,38 @@ class RecipesOptions(Config):
 
 def run(options: RecipesOptions) -> None:
     """Print to the standard output."""
-    recipes = all_recipes()
+    summaries = recipe_summaries()
     if options.filter is None:
-        _print_groups(recipes)
+        _print_groups(summaries)
     else:
-        names = matching(options.filter, {name: recipe.summary for name, recipe in recipes.items()})
-        if options.filter in recipes or not names:
-            print(recipe_to_toml(get_recipe(options.filter)), end="")
+        names = matching(options.filter, summaries)
+        if options.filter in summaries or not names:
+            recipe = get_recipe(options.filter)
+            from legenda.recipes import recipe_to_toml  # late: the fields of models are beside their PyTorch modules
+
+            print(recipe_to_toml(recipe), end="")
             return
-        _print_lines({name: recipes[name].summary for name in names})
+        _print_lines({name: summaries[name] for name in names})
         print()
     print("legenda recipes NAME prints one in full; legenda train NAME trains it.")
 
 
-def _print_groups(recipes: Mapping[str, Recipe]) -> None:
+def _print_groups(summaries: Mapping[str, str]) -> None:
     """Print a line for each recipe, and one for the rows of each table, under the headings of their purposes."""
     groups: dict[str, dict[str, str]] = {title: {} for title in (START, MODELS, TABLES, OTHERS, OWN)}
     tables = all_tables()
-    for name in sorted(recipes, key=lambda name: name.startswith("flickr8k.")):
-        recipe = recipes[name]
+    for name, summary in sorted(summaries.items(), key=lambda recipe: recipe[0].startswith("flickr8k.")):
         table = tables.get(name.rpartition(".")[0])
         if name in RECIPES:
-            groups[OWN][name] = recipe.summary
+            groups[OWN][name] = summary
         elif table is not None:
             groups[TABLES][f"{table.name}.*"] = f"{table.title} ({table.source})"
         elif name.startswith("coco."):
-            groups[MODELS][name] = recipe.summary
+            groups[MODELS][name] = summary
         elif name.partition(".")[0] in ("photo", "scenes", "flickr8k"):
-            groups[START][name] = recipe.summary
+            groups[START][name] = summary
         else:
-            groups[OTHERS][name] = recipe.summary
+            groups[OTHERS][name] = summary
     width = max(len(name) for group in groups.values() for name in group)
     for title, group in groups.items():
         if group:

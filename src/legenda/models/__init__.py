@@ -1,8 +1,16 @@
-"""The models, a file for each with its configuration, encoder and decoder, and their registry."""
+"""The models, a file for each with its configuration, encoder and decoder, and their registry.
 
-from legenda.models.base import Captioner, CaptionerConfig, Encoder, ModelConfig
-from legenda.models.checkpoint import load
+Names are loaded when first used: the registry lists the models without PyTorch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from legenda.models.registry import create_model, describe_model, list_models, register_model
+
+if TYPE_CHECKING:
+    from legenda.models.base import Captioner, CaptionerConfig, Encoder, ModelConfig
+    from legenda.models.checkpoint import load
 
 __all__ = [
     "Captioner",
@@ -15,3 +23,9 @@ __all__ = [
     "load",
     "register_model",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'legenda.models' has no attribute '{name}'")
+    return getattr(import_module("legenda.models.checkpoint" if name == "load" else "legenda.models.base"), name)

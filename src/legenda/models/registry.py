@@ -1,6 +1,7 @@
 """The registries of models and decoders, and how a model is made from its name.
 
 A variant of a model, such as a row of a paper's ablation, is a base model and overrides: a recipe of `legenda.papers`.
+The lists of names need no PyTorch: the classes of configurations, and all that builds models, are imported when used.
 """
 
 from __future__ import annotations
@@ -8,21 +9,15 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from legenda.attention.config import DECLARED
 from legenda.config import merge, to_json
 from legenda.errors import ConfigError
-from legenda.extras.translation.model import TranslatorConfig
-from legenda.extras.vqa.model import GroundingConfig, McanConfig
-from legenda.models.aoanet import AoANetConfig
-from legenda.models.base import Captioner, CaptionerConfig, Model, ModelConfig
-from legenda.models.mdsan import MdsanConfig, MeshedConfig
-from legenda.models.transformer import TransformerConfig
-from legenda.models.updown import UpDownConfig
-from legenda.models.xlan import XLanConfig
-from legenda.models.xtransformer import XTransformerConfig
 from legenda.registry import Registry
+
+if TYPE_CHECKING:
+    from legenda.models.base import Captioner, CaptionerConfig, Model, ModelConfig
 
 C = TypeVar("C", bound="type[ModelConfig]")
 
@@ -34,85 +29,124 @@ COMMON_FIELDS = ("vocab_size", "feature_dim", "dim", "num_heads", "ff_dim")
 class Entry:
     """One named model: its configuration, what the name fixes in it, and where it comes from.
 
+    source: the class of the configuration, or "module:class", which is imported when `config` is first read.
     vocab_size: the size of the paper's vocabulary with its special ids, for which parameters are counted.
-    task: what it is for.
+    task: what it is for. parameters: their number at the paper's size; 0 where it is not known without building one.
     """
 
-    config: type[ModelConfig]
+    source: type[ModelConfig] | str
     paper: str
     summary: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     vocab_size: int = 9488
     task: str = "captioning"
+    parameters: int = 0
+
+    @property
+    def config(self) -> type[ModelConfig]:
+        """The class of the configuration."""
+        return resolve_name(self.source) if isinstance(self.source, str) else self.source
 
 
 MODELS: Registry[Entry] = Registry(
     "model",
     {
-        "transformer": Entry(TransformerConfig, "Guo et al., CVPR 2020", "SAN: the Transformer, the baseline"),
-        "nsan": Entry(TransformerConfig, "Guo et al., CVPR 2020", "N-SAN: instance-normalized queries", {"norm": "in"}),
+        "transformer": Entry(
+            "legenda.models.transformer:TransformerConfig",
+            "Guo et al., CVPR 2020",
+            "SAN: the Transformer, the baseline",
+            parameters=40_202_000,
+        ),
+        "nsan": Entry(
+            "legenda.models.transformer:TransformerConfig",
+            "Guo et al., CVPR 2020",
+            "N-SAN: instance-normalized queries",
+            {"norm": "in"},
+            parameters=40_202_000,
+        ),
         "gsan": Entry(
-            TransformerConfig, "Guo et al., CVPR 2020", "G-SAN: query-dependent geometry", {"geometry": "query"}
+            "legenda.models.transformer:TransformerConfig",
+            "Guo et al., CVPR 2020",
+            "G-SAN: query-dependent geometry",
+            {"geometry": "query"},
+            parameters=41_252_944,
         ),
         "ngsan": Entry(
-            TransformerConfig,
+            "legenda.models.transformer:TransformerConfig",
             "Guo et al., CVPR 2020",
             "NG-SAN: normalized queries and query-dependent geometry",
             {"norm": "in", "geometry": "query"},
+            parameters=41_252_944,
         ),
         "ort": Entry(
-            TransformerConfig,
+            "legenda.models.transformer:TransformerConfig",
             "Herdade et al., NeurIPS 2019",
             "Object Relation Transformer: relative geometry, six layers, normalization first",
             {"geometry": "relative", "num_layers": 6, "norm_first": True},
+            parameters=54_917_952,
         ),
         "aoanet": Entry(
-            AoANetConfig,
+            "legenda.models.aoanet:AoANetConfig",
             "Huang et al., ICCV 2019",
             "AoANet: attention on attention in encoder and decoder",
             vocab_size=10370,
+            parameters=87_369_858,
         ),
         "updown": Entry(
-            UpDownConfig,
+            "legenda.models.updown:UpDownConfig",
             "Anderson et al., CVPR 2018",
             "Up-Down: an attention LSTM and a language LSTM",
             vocab_size=10010,
+            parameters=57_991_098,
         ),
-        "xlan": Entry(XLanConfig, "Pan et al., CVPR 2020", "X-LAN: X-Linear attention in an encoder and an LSTM"),
+        "xlan": Entry(
+            "legenda.models.xlan:XLanConfig",
+            "Pan et al., CVPR 2020",
+            "X-LAN: X-Linear attention in an encoder and an LSTM",
+            parameters=75_189_781,
+        ),
         "xtransformer": Entry(
-            XTransformerConfig, "Pan et al., CVPR 2020", "X-Transformer: X-Linear attention in a Transformer"
+            "legenda.models.xtransformer:XTransformerConfig",
+            "Pan et al., CVPR 2020",
+            "X-Transformer: X-Linear attention in a Transformer",
+            parameters=137_521_826,
         ),
         "mdsan": Entry(
-            MdsanConfig,
+            "legenda.models.mdsan:MdsanConfig",
             "Ji et al., MD-SAN",
             "MD-SAN: distance-sensitive attention of several branches",
             vocab_size=10201,
+            parameters=39_884_432,
         ),
         "meshed": Entry(
-            MeshedConfig,
+            "legenda.models.mdsan:MeshedConfig",
             "Cornia et al., CVPR 2020",
             "Meshed-Memory Transformer, on which MD-SAN's release is based",
             vocab_size=10201,
+            parameters=38_411_264,
         ),
         "mcan": Entry(
-            McanConfig,
+            "legenda.extras.vqa.model:McanConfig",
             "Yu et al., CVPR 2019",
             "MCAN: answers to questions, by co-attention of question and regions",
             vocab_size=20572,
             task="vqa",
+            parameters=57_812_491,
         ),
         "mcan_grounding": Entry(
-            GroundingConfig,
+            "legenda.extras.vqa.model:GroundingConfig",
             "Yu et al., ACM MM 2020",
             "MCAN for grounding: the region that an expression means",
             task="grounding",
+            parameters=50_985_158,
         ),
         "translator": Entry(
-            TranslatorConfig,
+            "legenda.extras.translation.model:TranslatorConfig",
             "Vaswani et al., NeurIPS 2017",
             "Transformer-Base for translation",
             vocab_size=32768,
             task="translation",
+            parameters=60_915_712,
         ),
     },
 )
@@ -137,6 +171,8 @@ def summarize(name: str, config: ModelConfig) -> str:
 
     These are kinds, switches and heads that differ from the named configuration; sizes and rates are left out.
     """
+    from legenda.attention.config import DECLARED
+
     entry, changed = describe_model(name), []
     for option, info in type(config).model_fields.items():
         default = info.get_default(call_default_factory=True)
@@ -187,6 +223,8 @@ def create_model(name: str, **options: Any) -> Captioner:
     channels are this model's unless they are given. Raises ConfigError for an unknown name or option (the nearest right
     one is suggested) and for a value of the wrong type.
     """
+    from legenda.models.base import Captioner
+
     model = build_model(name, options)
     if not isinstance(model, Captioner):
         raise ConfigError(f"{name} is no captioner but a model for {MODELS.get(name).task}; legenda models lists both")
@@ -195,6 +233,8 @@ def create_model(name: str, **options: Any) -> Captioner:
 
 def build_model(name: str, options: Mapping[str, Any]) -> Model:
     """Return a new model of any task with random weights, as `create_model` makes captioners."""
+    from legenda.models.base import Captioner, CaptionerConfig
+
     config = configure(name, options)
     model = Captioner(config, _decoder_config(name, config)) if isinstance(config, CaptionerConfig) else config.build()
     model.name = name
@@ -221,6 +261,8 @@ def configure_sizeless(name: str, overrides: Mapping[str, Any]) -> ModelConfig:
 
 def _decoder_config(name: str, config: ModelConfig) -> CaptionerConfig | None:
     """Return the configuration that `config.decoder` names; None where the model has its own decoder, or none."""
+    from legenda.models.base import CaptionerConfig
+
     if not isinstance(config, CaptionerConfig) or config.decoder is None:
         return None
     options: dict[str, Any] = {"name": config.decoder} if isinstance(config.decoder, str) else dict(config.decoder)

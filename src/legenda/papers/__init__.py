@@ -31,17 +31,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from legenda.config import merge
-from legenda.data.captions import ScenesData
 from legenda.data.registry import DATASETS
 from legenda.errors import ConfigError, did_you_mean
-from legenda.models import describe_model, list_models
-from legenda.models.registry import configure_sizeless
-from legenda.recipes import Data, Recipe
+from legenda.models.registry import configure_sizeless, describe_model, list_models
 from legenda.registry import PLUGIN_HINT, Registry
-from legenda.training.config import TrainingConfig
+
+if TYPE_CHECKING:
+    from legenda.recipes import Data, Recipe
+    from legenda.training.config import TrainingConfig
 
 _CAPTIONING = ("photo", "scenes", "flickr8k", "ngsan", "aoanet", "xlan", "mdsan", "baselines")
 _OTHERS = ("video", "vqa", "grounding", "translation")
@@ -52,6 +52,7 @@ RECIPES: Registry[Recipe] = Registry("recipe", {})
 """The recipes that users registered, which precede those of the library."""
 
 Stages = Literal["all", "first"]
+_ON_SCENES = "small, on scenes: "
 
 
 def register_recipe(recipe: Recipe) -> Recipe:
@@ -138,6 +139,13 @@ def all_recipes() -> dict[str, Recipe]:
     return {name: get_recipe(name) for name in names}
 
 
+def recipe_summaries() -> dict[str, str]:
+    """Return the summary of every recipe by its name, as `all_recipes` has them, without PyTorch."""
+    own = {name: RECIPES.get(name).summary for name in RECIPES}
+    on_scenes = {SCENES + model: _ON_SCENES + describe_model(model).summary for model in list_models()}
+    return {name: row.summary for name, row in _library().definitions.items()} | on_scenes | own
+
+
 def get_recipe(name: str) -> Recipe:
     """Return the recipe of that name; raise ConfigError with the most similar name when there is none."""
     if name in RECIPES:
@@ -146,7 +154,7 @@ def get_recipe(name: str) -> Recipe:
         return _build(name)
     small = _on_scenes(name.removeprefix(SCENES)) if name.startswith(SCENES) else None
     if small is None:
-        raise ConfigError(f"there is no recipe {name!r}; {did_you_mean(name, all_recipes())}{PLUGIN_HINT}")
+        raise ConfigError(f"there is no recipe {name!r}; {did_you_mean(name, recipe_summaries())}{PLUGIN_HINT}")
     return small
 
 
@@ -204,14 +212,16 @@ def _on_scenes(name: str) -> Recipe | None:
         model, overrides, summary = name, {}, describe_model(name).summary
     elif name in RECIPES or name in _library().definitions:
         recipe = get_recipe(name)
-        if recipe.task != "captioning" or isinstance(recipe.data, ScenesData):
+        if recipe.task != "captioning" or getattr(recipe.data, "kind", None) == "scenes":
             return None
         model, overrides, summary = recipe.model, recipe.model_overrides, recipe.summary
     else:
         return None
+    from legenda.recipes import Recipe
+
     return Recipe(
         name=SCENES + name,
-        summary=f"small, on scenes: {summary}",
+        summary=_ON_SCENES + summary,
         model=model,
         model_overrides={**_sizes_of(model, "scenes"), **overrides},
         data=_data("scenes"),
@@ -221,6 +231,8 @@ def _on_scenes(name: str) -> Recipe | None:
 
 @cache
 def _build(name: str) -> Recipe:
+    from legenda.recipes import Recipe  # late, as in the other functions: listing the names takes no PyTorch
+
     row = _library().definitions[name]
     sizes = _sizes_of(row.model, row.group["sizes"]) if "sizes" in row.group else {}
     return Recipe(
@@ -253,6 +265,8 @@ def _data(name: str) -> Data:
 
 @cache
 def _stage(name: str) -> TrainingConfig:
+    from legenda.training.config import TrainingConfig
+
     return merge(TrainingConfig, _part("training", name), f"training.{name}")
 
 
