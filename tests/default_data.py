@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from legenda.data.features.packed import write_store
+from legenda.features.packed import write_store
 
 IMAGES = range(8)
 """Six for training, one for validation, one for tests."""

@@ -121,7 +121,7 @@ def test_the_other_parts_of_the_page_on_extending(load, tmp_path):
     assert model(legenda.Regions(torch.randn(2, 4, 5), boxes), torch.zeros(2, 1, 3, dtype=torch.long)).isfinite().all()
     (tmp_path / "features.mine").mkdir()
     with pytest.raises(legenda.DataError, match=r"features\.mine"):
-        legenda.data.features.open_features(tmp_path / "features.mine")
+        legenda.features.open_features(tmp_path / "features.mine")
 
 
 @pytest.mark.usefixtures("forget_plugins")

@@ -177,33 +177,32 @@ KNOWN_ARROWS: frozenset[tuple[str, str]] = frozenset(
     {
         ("legenda.evaluation.comparison", "legenda.cli.compare"),
         ("legenda.evaluation.evaluate", "legenda.cli.evaluate"),
-        ("legenda.evaluation.evaluate", "legenda.extras.vqa"),
+        ("legenda.evaluation.evaluate", "legenda.extras.vqa.data"),
         ("legenda.evaluation.scoring", "legenda.cli.score"),
-        ("legenda.extractors.base", "legenda.data.features.base"),
         ("legenda.extractors.base", "legenda.data.scenes"),
-        ("legenda.extractors.hub_data", "legenda.data.annotations"),
-        ("legenda.extractors.image_data", "legenda.data.annotations"),
-        ("legenda.extractors.image_data", "legenda.data.captions"),
-        ("legenda.extractors.image_data", "legenda.data.features"),
-        ("legenda.extractors.image_data", "legenda.data.features.base"),
-        ("legenda.extractors.torchvision", "legenda.data.features.base"),
-        ("legenda.jobs.job", "legenda.data.features.packed"),
+        ("legenda.features.convert", "legenda.data.annotations"),
+        ("legenda.images.files", "legenda.extractors.base"),
+        ("legenda.images.video", "legenda.extractors.base"),
+        ("legenda.importers.load", "legenda.extras.vqa.model"),
         ("legenda.jobs.job", "legenda.extractors.base"),
-        ("legenda.jobs.job", "legenda.extractors.images"),
-        ("legenda.jobs.work", "legenda.data.features"),
-        ("legenda.jobs.work", "legenda.data.features.base"),
+        ("legenda.jobs.job", "legenda.features.packed"),
         ("legenda.jobs.work", "legenda.extractors.base"),
-        ("legenda.jobs.work", "legenda.extractors.images"),
-        ("legenda.jobs.work", "legenda.extractors.video"),
+        ("legenda.jobs.work", "legenda.features"),
+        ("legenda.jobs.work", "legenda.features.base"),
         ("legenda.jobs.work", "legenda.pipeline"),
-        ("legenda.metrics.clip", "legenda.data.features.base"),
-        ("legenda.metrics.clip", "legenda.extractors.images"),
-        ("legenda.models.backbone", "legenda.extractors.photo.vision"),
+        ("legenda.metrics", "legenda.extras.vqa.metric"),
+        ("legenda.metrics.clip", "legenda.features.base"),
+        ("legenda.models.registry", "legenda.extras.translation.model"),
+        ("legenda.models.registry", "legenda.extras.vqa.model"),
+        ("legenda.photo.regions", "legenda.compute"),
+        ("legenda.photo.regions", "legenda.extractors.base"),
+        ("legenda.photo.regions", "legenda.models.checkpoint"),
+        ("legenda.photo.vision", "legenda.models.checkpoint"),
         ("legenda.report.report", "legenda.cli.report"),
-        ("legenda.run_folder", "legenda.data.features.readers"),
         ("legenda.run_folder", "legenda.data.registry"),
+        ("legenda.run_folder", "legenda.features.readers"),
         ("legenda.runtime.captioner", "legenda.compute"),
-        ("legenda.runtime.captioner", "legenda.data.features.base"),
+        ("legenda.runtime.captioner", "legenda.features.base"),
         ("legenda.runtime.search", "legenda.compute"),
         ("legenda.runtime.settings", "legenda.compute"),
     }
@@ -212,26 +211,26 @@ KNOWN_CIRCLES: frozenset[frozenset[str]] = frozenset(
     {
         frozenset(
             {
-                "legenda.extractors.photo.vision",
+                "legenda.extras.translation.model",
+                "legenda.extras.vqa.model",
                 "legenda.models.aoanet",
                 "legenda.models.backbone",
                 "legenda.models.base",
                 "legenda.models.checkpoint",
-                "legenda.models.mcan",
                 "legenda.models.mdsan",
                 "legenda.models.registry",
                 "legenda.models.transformer",
-                "legenda.models.translator",
                 "legenda.models.updown",
                 "legenda.models.xlan",
                 "legenda.models.xtransformer",
+                "legenda.photo.vision",
             }
         ),
         frozenset(
             {
+                "legenda.data.image_files",
                 "legenda.evaluation.hub_captioner",
                 "legenda.evaluation.runs",
-                "legenda.extractors.image_data",
                 "legenda.jobs.work",
                 "legenda.pipeline",
             }
@@ -268,7 +267,15 @@ KNOWN_CIRCLES: frozenset[frozenset[str]] = frozenset(
         ),
     }
 )
-KNOWN_TORCH: frozenset[str] = frozenset({"legenda.metrics.clip", "legenda.metrics.spice", "legenda.text.vocabulary"})
+KNOWN_TORCH: frozenset[str] = frozenset(
+    {
+        "legenda.metrics.clip",
+        "legenda.metrics.spice",
+        "legenda.photo.regions",
+        "legenda.photo.vision",
+        "legenda.text.vocabulary",
+    }
+)
 
 
 def test_every_room_is_in_the_table():
@@ -347,11 +354,10 @@ def draw() -> str:
         width = (_RIGHT - _LEFT - 8 * (len(rooms) + 1)) / len(rooms)
         for position, (room, text) in enumerate(rooms.items()):
             x = _LEFT + 8 + position * (width + 8)
-            name = room if (PACKAGE / room).is_dir() else f"{room}.py"
             lines.append(
                 f'<rect x="{x:.1f}" y="{y + 21}" width="{width:.1f}" height="38" rx="5" fill="#fff" stroke="{stroke}"/>'
             )
-            lines += [_text(x + width / 2, y + 37, name, 13, bold=True), _text(x + width / 2, y + 52, text, 10)]
+            lines += [_text(x + width / 2, y + 37, room, 13, bold=True), _text(x + width / 2, y + 52, text, 10)]
         y += _HEIGHT + _GAP
     note = "A room imports from the floors below it and from the rooms to its left, never from above."
     return "\n".join([*lines, _text(430, height - 18, note, 12), "</svg>", ""])

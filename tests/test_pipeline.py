@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 import legenda
-import legenda.extractors.images as images_module
+import legenda.images.files as images_module
 from legenda.compute import SearchOptions
 from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scenes

@@ -8,8 +8,8 @@ import sys
 import numpy as np
 
 from legenda.data.captions import ScenesData
-from legenda.data.features import write_store
 from legenda.data.scenes import draw_scene, make_scene
+from legenda.features import write_store
 from legenda.terminal import escape_controls, safe_stdout
 
 EVIL = "\x1b]0;owned\x07\x1b[31mred\u202eeslaf\x9b2J\r"

@@ -78,7 +78,7 @@ def _plain_loop(options: Options, out: Path) -> None:
     """Caption the folder's images batch by batch and write them."""
     import legenda
     from legenda.decoding import beam_search
-    from legenda.extractors import find_images, read_image
+    from legenda.images import find_images, read_image
     from legenda.models.base import inference
     from legenda.regions import Regions
 

@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from legenda.data.captions import EncodedCaptions, KarpathyData
-from legenda.data.features import FeatureStore, write_store
-from legenda.data.features.convert import convert
-from legenda.data.features.readers import open_features
+from legenda.features import FeatureStore, write_store
+from legenda.features.convert import convert
+from legenda.features.readers import open_features
 
 REGIONS, WIDTH = 36, 2048
 IMAGES, CAPTIONS = 123_287, 616_767

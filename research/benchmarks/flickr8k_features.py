@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from legenda.data.features.packed import write_store
+from legenda.features.packed import write_store
 from legenda.io import write_json
 from legenda.models.checkpoint import ASSETS
 from legenda.photo.regions import RegionMaker

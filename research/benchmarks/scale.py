@@ -31,7 +31,8 @@ import legenda
 from legenda.config import to_json
 from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scene
-from legenda.extractors import load_extractor, read_image, run_extractor
+from legenda.extractors import load_extractor, run_extractor
+from legenda.images import read_image
 from legenda.jobs.job import index_listing, write_sorted
 from legenda.pipeline import open as open_pipeline
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from legenda.data.annotations import CaptionedImage, read_annotations
-from legenda.data.features.packed import write_store
+from legenda.features.packed import write_store
 from legenda.io import read_json, write_json
 from legenda.text import ptb_tokenize
 

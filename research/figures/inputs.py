@@ -15,7 +15,8 @@ from legenda.data.captions import CaptionDataset
 from legenda.errors import ConfigError, DataError, did_you_mean
 from legenda.evaluation.evaluate import reject_options
 from legenda.evaluation.runs import CaptionerRun, load_captioner_run, resolve_data, unique_run_names
-from legenda.extractors import find_images, read_image, run_extractor
+from legenda.extractors import run_extractor
+from legenda.images import find_images, read_image
 from legenda.pipeline import GeneratedCaption
 from legenda.regions import Regions
 from legenda.report.images import ReportImage, resolve_images

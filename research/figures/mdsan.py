@@ -27,7 +27,7 @@ from legenda.data.scenes import FEATURE_DIM
 from legenda.errors import ConfigError
 from legenda.evaluation.evaluate import reject_options
 from legenda.evaluation.runs import CaptionerRun
-from legenda.extractors import find_images, read_image
+from legenda.images import find_images, read_image
 from legenda.models import Captioner, create_model
 from legenda.papers import get_recipe
 from legenda.pipeline import GeneratedCaption

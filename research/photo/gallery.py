@@ -20,7 +20,7 @@ from PIL import Image, ImageDraw
 from vectors import load_images
 
 import legenda
-from legenda.extractors import read_image
+from legenda.images import read_image
 from legenda.io import write_text
 from legenda.photo.things import NAMED_SCORE, Thing
 

@@ -19,7 +19,7 @@ from legenda.compute import Precision, RunOptions, SearchOptions
 from legenda.config import merge
 from legenda.errors import ConfigError, DataError
 from legenda.extractors.base import Extractor, resolve_extractor
-from legenda.extractors.images import (
+from legenda.images.files import (
     ImageFile,
     ImageInput,
     extract_batch,

@@ -145,7 +145,7 @@ def split_model(config: Mapping[str, Any], folder: Path) -> tuple[str, dict[str,
 
 def find_path(path: Path, config: Mapping[str, Any], folder: Path) -> Path:
     """Return what a path in a configuration names: from the run folder, or from where that was during training."""
-    from legenda.data.features.readers import split_kind  # late, as it imports NumPy
+    from legenda.features.readers import split_kind  # late, as it imports NumPy
 
     trained_in = Path(config.get("environment", {}).get("folder") or folder)
     here, before = (Path(os.path.normpath(base / path)) for base in (folder.resolve(), trained_in))

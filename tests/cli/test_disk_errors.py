@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from legenda.cli.main import exit_code
-from legenda.data.features import write_store
 from legenda.errors import DataError
+from legenda.features import write_store
 from legenda.training.loop import TrainingInterrupted
 
 CHILD = """
 import resource, sys
 from pathlib import Path
 from legenda.errors import DataError
-from legenda.data.features.convert import convert
+from legenda.features.convert import convert
 from legenda.models import create_model
 from legenda.models.checkpoint import save_weights
 folder, limit = Path(sys.argv[1]), int(sys.argv[2])

@@ -15,11 +15,11 @@ import pytest
 from command_results import error_of
 from legenda.cli.caption import format_captions
 from legenda.cli.main import main
-from legenda.data.features import write_store
-from legenda.data.features.readers import open_features
 from legenda.data.scenes import draw_scene, make_scene
 from legenda.errors import DataError
-from legenda.extractors.images import read_batches
+from legenda.features import write_store
+from legenda.features.readers import open_features
+from legenda.images.files import read_batches
 from legenda.pipeline import GeneratedCaption, ImageCaptions
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -145,7 +145,7 @@ def test_urls_are_fetched_at_the_same_time(monkeypatch):
         together.wait()
         raise DataError(f"{url} cannot be fetched")
 
-    monkeypatch.setattr("legenda.extractors.images.fetch", fetch)
+    monkeypatch.setattr("legenda.images.files.fetch", fetch)
     (batch,) = read_batches([f"http://h/{number}.png" for number in range(3)], 3)
     assert [file.error for file in batch] == [f"http://h/{number}.png cannot be fetched" for number in range(3)]
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from command_results import error_of
 from legenda.cli.main import main
-from legenda.data.features import write_store
+from legenda.features import write_store
 
 NUMBERS = Path(__file__).parents[1] / "importers" / "data" / "abl_base.npz"
 WORDS = [f"w{number}" for number in range(49)] + ["UNK"]

@@ -8,7 +8,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from legenda.data.captions import ScenesData
-from legenda.data.features import write_store
+from legenda.features import write_store
 from legenda.io import read_json, write_json
 
 BOX = np.array([[0, 0, 0.5, 0.5]])

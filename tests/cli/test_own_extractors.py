@@ -12,8 +12,8 @@ from PIL import Image
 
 from command_results import SHORT, TINY, error_of, everything_in
 from legenda.cli.main import main
-from legenda.data.features import PackedFeatureStore, write_store
-from legenda.data.features.base import extractor_name
+from legenda.features import PackedFeatureStore, write_store
+from legenda.features.base import extractor_name
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

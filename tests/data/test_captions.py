@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from legenda.data.captions import CaptionDataset, EncodedCaptions, KarpathyData, ScenesData
-from legenda.data.features import write_store
 from legenda.data.scenes import FEATURE_DIM
 from legenda.errors import DataError
+from legenda.features import write_store
 from legenda.regions import Regions
 from legenda.tasks import Captioning
 from legenda.text import Vocabulary, ptb_tokenize

@@ -8,8 +8,8 @@ import pytest
 
 from command_results import error_of
 from legenda.data.captions import KarpathyData
-from legenda.data.features import write_store
 from legenda.evaluation.evaluate import IMAGE_COUNTS
+from legenda.features import write_store
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

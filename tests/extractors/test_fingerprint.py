@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from legenda.data.features.base import TOLERANCE, ExtractorIdentity, extractor_name
-from legenda.data.features.readers import open_features
 from legenda.extractors import Extractor, load_extractor
 from legenda.extractors.base import find_mismatch
+from legenda.features.base import TOLERANCE, ExtractorIdentity, extractor_name
+from legenda.features.readers import open_features
 from legenda.jobs import extract_store
 
 SOURCE = (Path(__file__).resolve().parents[2] / "examples" / "my_extractor.py").read_text(encoding="utf-8")

@@ -51,7 +51,7 @@ def trained(root: Path) -> list[Subject]:
 
 def draw_images(folder: Path, formats: tuple[str, ...]) -> None:
     """Save small scenes in several formats."""
-    import legenda.extractors.images  # noqa: F401 - registers HEIC
+    import legenda.images.files  # noqa: F401 - registers HEIC
     from legenda.data.scenes import draw_scene, make_scene
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -71,7 +71,7 @@ def regions(count: int = 6, start: int = 0) -> list[tuple[str, np.ndarray, np.nd
 
 def write_packed(path: Path, images: list[tuple[str, np.ndarray, np.ndarray]] | None = None) -> None:
     """Write regions in the packed format."""
-    from legenda.data.features import write_store
+    from legenda.features import write_store
 
     write_store(path, images or regions(), extractor="mine")
 

@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 
 from command_results import everything_in
 from legenda.data.captions import ScenesData
-from legenda.data.features import open_features
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.extractors import Extractor
+from legenda.features import open_features
 from legenda.jobs import Job, extract_store, open_job, run_job
 from legenda.jobs.work import FeatureTask, extract_shards, fingerprint
 from legenda.models.checkpoint import save_weights

@@ -109,7 +109,7 @@ def test_bad_input_is_named(run_command, tmp_path, clip_folder, images):
 
 def test_the_reward_is_the_score_of_each_sample(clip_folder, images):
     from legenda.data.captions import CaptionDataset
-    from legenda.extractors.image_data import ImageData
+    from legenda.data.image_files import ImageData
     from legenda.tasks.base import SelfCriticalConfig
     from legenda.tasks.self_critical import Rewards
     from legenda.text import Vocabulary

@@ -9,7 +9,7 @@ import torch
 import legenda
 from command_results import write_captioned_images
 from legenda.cli.main import main
-from legenda.extractors.image_data import ImageData
+from legenda.data.image_files import ImageData
 from legenda.models.checkpoint import ASSETS, PACKAGED
 from legenda.papers import get_recipe
 

@@ -83,7 +83,7 @@ def is_folder(out: Path) -> bool:
 
 def _caption(options: CaptionOptions) -> None:
     """Caption in this process, and print each caption when it is there."""
-    from legenda.extractors.images import find_names, is_url
+    from legenda.images.files import find_names, is_url
 
     names = find_names(options.images, allow_urls=options.allow_urls)
     check_output(options.out, [name for name in names if not is_url(name)])

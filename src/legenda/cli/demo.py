@@ -18,7 +18,7 @@ from legenda.errors import DataError, LegendaError
 from legenda.evaluation.comparison import RANKING_METRIC
 from legenda.evaluation.evaluate import caption_settings, write_evaluation
 from legenda.evaluation.runs import load_captioner_run
-from legenda.extractors import read_image
+from legenda.images import read_image
 from legenda.pipeline import Pipeline
 from legenda.report.images import ReportImage, draw_scene_image, packaged_photographs
 from legenda.report.page import ExampleCard, ModelRun, Report, ScoreColumn, write_report

@@ -12,9 +12,10 @@ from legenda.cli.options import JobOptions
 from legenda.compute import ComputeOptions
 from legenda.config import PositiveFloat, PositiveInt
 from legenda.errors import ConfigError, DataError, import_extra
-from legenda.extractors import FrameSampling, load_extractor
+from legenda.extractors import load_extractor
 from legenda.extractors.base import absolute_name
-from legenda.extractors.images import Medium, find_names
+from legenda.images import FrameSampling
+from legenda.images.files import Medium, find_names
 from legenda.jobs.engine import EngineName, Load, require_ray, run_job
 from legenda.jobs.job import JobStats
 from legenda.jobs.work import FeatureTask, extract_file, extract_shards, load_features, sampled_identity

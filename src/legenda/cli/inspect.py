@@ -32,7 +32,7 @@ def run(options: InspectOptions) -> None:
     """Print the facts and the problems; raise DataError where there are any."""
     path = Path(options.path)
     if (path.exists() and not (path / CONFIG).is_file()) or ":" in options.path:
-        from legenda.data.features.convert import inspect_store
+        from legenda.features.convert import inspect_store
         from legenda.terminal import progress_bar
 
         with progress_bar(f"reading {path}") as update:

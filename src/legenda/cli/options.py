@@ -81,8 +81,8 @@ def check_out(options: Any, command: str) -> None:
 
 def _files(name: str, path: Path, command: str) -> Iterator[Path]:
     """Yield the files that a command reads from a path in the option `name`, or in the part "data" of a run."""
-    from legenda.data.features.readers import split_kind
-    from legenda.extractors.images import is_image_name
+    from legenda.features.readers import split_kind
+    from legenda.images.files import is_image_name
 
     if not path.is_dir():
         yield split_kind(path)[0]

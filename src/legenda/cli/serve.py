@@ -12,7 +12,8 @@ from pydantic import Field
 from legenda.compute import RunOptions, SearchOptions
 from legenda.config import PositiveInt
 from legenda.errors import LegendaError, import_extra
-from legenda.extractors import Extractor, find_images
+from legenda.extractors import Extractor
+from legenda.images import find_images
 from legenda.pipeline import CaptionsModel, Pipeline, load_for_captions
 from legenda.run_folder import shortest_names
 from legenda.runtime.folder import is_exported

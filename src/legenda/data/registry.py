@@ -14,8 +14,8 @@ DATASETS: Registry[type] = Registry(
     {
         "scenes": "legenda.data.captions:ScenesData",
         "karpathy": "legenda.data.captions:KarpathyData",
-        "images": "legenda.extractors.image_data:ImageData",
-        "hf": "legenda.extractors.hub_data:HubData",
+        "images": "legenda.data.image_files:ImageData",
+        "hf": "legenda.data.hub:HubData",
         "moving_scenes": "legenda.extras.video.data:MovingScenesData",
         "vqa": "legenda.extras.vqa.data:VqaData",
         "daquar": "legenda.extras.vqa.data:DaquarData",

@@ -22,13 +22,13 @@ from legenda.compute import SearchOptions
 from legenda.config import to_json
 from legenda.data.annotations import COCO_NAME, CaptionedImage, coco_id, read_annotations
 from legenda.data.captions import CaptionDataset, KarpathyData, stored_captions
-from legenda.data.features.base import extractor_name
-from legenda.data.features.readers import open_features
 from legenda.decoding import Ensemble, GenerationOutput
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, replace_features
 from legenda.extractors.base import describe_unfamiliar, find_unfamiliar
 from legenda.extras.vqa.data import write_vqa_results
+from legenda.features.base import extractor_name
+from legenda.features.readers import open_features
 from legenda.io import read_json, write_json, write_text
 from legenda.metrics import evaluate
 from legenda.models.base import inference

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from legenda.compute import CPU, RunOptions
-from legenda.data.features.base import UNNAMED, extractor_name, is_same_extractor
 from legenda.errors import CheckpointError, ConfigError, LegendaError
 from legenda.evaluation.torch_captioner import TorchCaptioner
 from legenda.extractors.base import Extractor, refuse_extractor, resolve_extractor
+from legenda.features.base import UNNAMED, extractor_name, is_same_extractor
 from legenda.models import Captioner
 from legenda.models.base import Model
 from legenda.models.checkpoint import (
@@ -182,7 +182,7 @@ def resolve_data(
         raise ConfigError(
             "--annotations needs the features of its images, named with --features, or the folder of the images"
         )
-    from legenda.extractors.image_data import ImageData
+    from legenda.data.image_files import ImageData
 
     return ImageData(annotations=annotations, images=images).with_extractor(run.resolve_extractor(None))
 

@@ -19,8 +19,8 @@ import numpy as np
 from PIL import Image
 
 from legenda.compute import AUTO, ComputeOptions, Precision, RunOptions
-from legenda.data.features.base import UNNAMED, ExtractorIdentity, ImageRegions, check_regions
 from legenda.errors import ConfigError, DataError, LegendaError, import_extra
+from legenda.features.base import UNNAMED, ExtractorIdentity, ImageRegions, check_regions
 from legenda.io import read_bytes, verified
 from legenda.registry import Registry, reason_of, run_source
 

@@ -20,7 +20,6 @@ from torchvision.models import detection, resnet
 from torchvision.transforms.functional import pil_to_tensor
 
 from legenda.compute import ComputeOptions
-from legenda.data.features.base import grid_boxes
 from legenda.errors import CheckpointError, ConfigError, did_you_mean
 from legenda.extractors.base import Extract, Extractor, ImageRegions, digest_of
 from legenda.extractors.detection import (
@@ -31,6 +30,7 @@ from legenda.extractors.detection import (
     resized_size,
     select_regions,
 )
+from legenda.features.base import grid_boxes
 from legenda.io import verified
 from legenda.models.checkpoint import read_tensors
 

@@ -22,10 +22,10 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from legenda.data.features.packed import MANIFEST
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.extractors.base import ImageRegions
-from legenda.extractors.images import Medium, is_url, list_images, order_by_size, reject_url
+from legenda.features.packed import MANIFEST
+from legenda.images.files import Medium, is_url, list_images, order_by_size, reject_url
 from legenda.io import atomic_write, get_field, read_json, verified, write_json
 
 _SORT_SIZE = 100_000

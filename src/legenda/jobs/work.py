@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from legenda.compute import ComputeOptions, Precision, SearchOptions
-from legenda.data.features import open_features, write_store
-from legenda.data.features.base import Image, check_regions, extractor_name, is_same_extractor
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.extractors.base import Extractor, identify, load_extractor
-from legenda.extractors.images import ImageFile, check_ids, extract_batch, image_id, is_url, read_batches
-from legenda.extractors.video import FrameSampling, extract_video
+from legenda.features import open_features, write_store
+from legenda.features.base import Image, check_regions, extractor_name, is_same_extractor
+from legenda.images.files import ImageFile, check_ids, extract_batch, image_id, is_url, read_batches
+from legenda.images.video import FrameSampling, extract_video
 from legenda.io import check_output, locked
 from legenda.jobs.engine import run_job
 from legenda.jobs.job import ImageResult, Job, JobStats, digest_files, failure, open_job

@@ -14,8 +14,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from legenda.data.features.base import coco_number
 from legenda.errors import ConfigError, DataError, first_line, import_extra
+from legenda.features.base import coco_number
 from legenda.metrics.evaluation import Scores
 
 PROMPT = "A photo depicts "
@@ -95,7 +95,7 @@ def add_clip_scores(
 
     images: the file of each caption's image. progress: called with the numbers of images done and of all.
     """
-    from legenda.extractors.images import read_image  # metrics are loaded before extractors
+    from legenda.images.files import read_image  # metrics are loaded before extractors
 
     names = list(scores.per_image)
     per_image = {name: dict(values) for name, values in scores.per_image.items()}
@@ -123,7 +123,7 @@ def find_image_files(folder: Path, names: Sequence[str]) -> dict[str, Path]:
 
     Raise DataError naming an image without a file, and for two files of one id.
     """
-    from legenda.extractors.images import check_ids, find_images, image_id
+    from legenda.images.files import check_ids, find_images, image_id
 
     files = find_images([folder])
     check_ids(files)

@@ -16,12 +16,12 @@ from PIL import Image
 
 from legenda.data.annotations import read_annotations
 from legenda.data.captions import KarpathyData, ScenesData
-from legenda.data.features.base import coco_number
 from legenda.data.scenes import FAMILIES, SceneCounts, check_caption, draw_scene, make_scene
 from legenda.data.scenes.scene import Family
 from legenda.errors import DataError
-from legenda.extractors import read_image
-from legenda.extractors.images import SUFFIXES
+from legenda.features.base import coco_number
+from legenda.images import read_image
+from legenda.images.files import SUFFIXES
 from legenda.report.overlay import blank_canvas
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from legenda import __version__
 from legenda.compute import SearchOptions
 from legenda.errors import ConfigError, LegendaError, did_you_mean
 from legenda.extractors.base import describe_unfamiliar, find_unfamiliar
-from legenda.extractors.images import FORMATS
+from legenda.images.files import FORMATS
 from legenda.photo.things import Thing
 from legenda.pipeline import GeneratedCaption
 from legenda.report.overlay import draw_caption_attention

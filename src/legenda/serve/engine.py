@@ -17,7 +17,7 @@ from PIL import Image, ImageOps
 
 from legenda.compute import SearchOptions
 from legenda.errors import LegendaError
-from legenda.extractors.images import count_pixels, read_image
+from legenda.images.files import count_pixels, read_image
 from legenda.pipeline import GeneratedCaption, Pipeline
 
 _LOG = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from legenda import __version__
 from legenda.errors import ConfigError, LegendaError
-from legenda.extractors.images import ImageTooLargeError
+from legenda.images.files import ImageTooLargeError
 from legenda.serve.engine import BusyError
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from default_data import IMAGES, WIDTH, write_expressions, write_features
-from legenda.data.features.readers import DetectionStore
 from legenda.data.scenes import FEATURE_DIM
 from legenda.errors import DataError
 from legenda.extras.grounding.data import EntitiesData, ExpressionDataset, RefsData, SceneExpressionsData
+from legenda.features.readers import DetectionStore
 from legenda.metrics.boxes import box_iou
 
 

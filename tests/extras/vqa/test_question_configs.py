@@ -9,7 +9,6 @@ import torch
 
 from default_data import IMAGES, WIDTH, write_features, write_questions
 from legenda import Regions
-from legenda.data.features.packed import write_store
 from legenda.data.scenes import FEATURE_DIM
 from legenda.errors import DataError
 from legenda.extras.vqa.data import (
@@ -22,6 +21,7 @@ from legenda.extras.vqa.data import (
     VqaData,
 )
 from legenda.extras.vqa.metric import Annotation
+from legenda.features.packed import write_store
 from legenda.models.registry import build_model
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 from legenda.training import TrainingConfig

@@ -11,12 +11,12 @@ import numpy as np
 from pydantic import model_validator
 
 from legenda.config import PositiveInt
-from legenda.data.features.base import RegionReader
 from legenda.data.registry import SplitSizes
 from legenda.data.scenes.language import references
 from legenda.data.scenes.pixels import FEATURE_DIM, draw_scene, find_things
 from legenda.data.scenes.scene import FAMILIES, NUM_ABSENT, Family, Scene, make_scene
 from legenda.errors import ConfigError
+from legenda.features.base import RegionReader
 from legenda.io import atomic_write, verified
 
 if TYPE_CHECKING:

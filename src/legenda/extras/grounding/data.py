@@ -18,8 +18,6 @@ from torch.nn import functional as F
 
 from legenda.config import Count
 from legenda.data.annotations import read_annotations
-from legenda.data.features.base import ConcatFeatureStore
-from legenda.data.features.readers import open_stores
 from legenda.data.registry import choose_split, hold_out
 from legenda.data.scenes import FEATURE_DIM
 from legenda.data.scenes.dataset import SceneCounts, scene_reader
@@ -36,6 +34,8 @@ from legenda.extras.vqa.co_attention import (
     words_of,
 )
 from legenda.extras.vqa.model import Grounder, encode_deltas, in_pixels
+from legenda.features.base import ConcatFeatureStore
+from legenda.features.readers import open_stores
 from legenda.io import get_field, read_json, read_pickle
 from legenda.metrics.boxes import HIT, box_iou, grounding_accuracy, score_targets
 from legenda.results import EvaluationResult, Example, Prediction, mean_with_ci, means_by_group

@@ -15,10 +15,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from legenda.config import Config, Count
-from legenda.data.features.base import ConcatFeatureStore, RegionReader
-from legenda.data.features.readers import open_stores
 from legenda.errors import ConfigError, DataError
 from legenda.extras.vqa.model import CoAttentionModel
+from legenda.features.base import ConcatFeatureStore, RegionReader
+from legenda.features.readers import open_stores
 from legenda.io import verified
 from legenda.regions import Regions
 from legenda.run_folder import VOCABULARY

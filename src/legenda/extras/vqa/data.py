@@ -20,7 +20,6 @@ from torch.nn import functional as F
 
 from legenda.config import Count
 from legenda.data.annotations import entries_of
-from legenda.data.features.readers import open_stores
 from legenda.data.registry import choose_split, hold_out
 from legenda.data.scenes import FEATURE_DIM
 from legenda.data.scenes.dataset import SceneCounts, scene_reader
@@ -37,6 +36,7 @@ from legenda.extras.vqa.co_attention import (
 from legenda.extras.vqa.metric import Annotation, evaluate_vqa, normalize_answer, read_annotations, soft_targets
 from legenda.extras.vqa.model import Mcan
 from legenda.extras.vqa.scenes import MOST_WORDS, PER_SCENE, ask
+from legenda.features.readers import open_stores
 from legenda.io import get_field, read_json, read_text, verified, write_json
 from legenda.results import EvaluationResult, Example, Prediction, mean_with_ci, means_by_group
 from legenda.run_folder import ANSWERS

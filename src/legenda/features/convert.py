@@ -14,7 +14,8 @@ from typing import Any, Literal
 import numpy as np
 
 from legenda.data.annotations import read_image_list
-from legenda.data.features.base import (
+from legenda.errors import DataError, import_extra
+from legenda.features.base import (
     UNNAMED,
     ConcatFeatureStore,
     ExtractorIdentity,
@@ -23,9 +24,8 @@ from legenda.data.features.base import (
     extractor_name,
     is_same_extractor,
 )
-from legenda.data.features.packed import PackedFeatureStore, checked_images, write_store
-from legenda.data.features.readers import NOTE, WRITTEN_BY_LEGENDA, dataset_name, open_features, split_kind
-from legenda.errors import DataError, import_extra
+from legenda.features.packed import PackedFeatureStore, checked_images, write_store
+from legenda.features.readers import NOTE, WRITTEN_BY_LEGENDA, dataset_name, open_features, split_kind
 from legenda.io import atomic_write, check_output, is_file_name, partial_path, write_json
 
 Dtype = Literal["float16", "float32"]

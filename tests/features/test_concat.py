@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from legenda.data.features import write_store
-from legenda.data.features.base import ConcatFeatureStore
-from legenda.data.features.readers import open_stores
 from legenda.errors import DataError
+from legenda.features import write_store
+from legenda.features.base import ConcatFeatureStore
+from legenda.features.readers import open_stores
 
 COCO = "COCO_train2014_000000000009"
 

@@ -11,10 +11,11 @@ import pytest
 from PIL import Image
 
 from legenda.data.captions import KarpathyData
-from legenda.data.features import open_features
 from legenda.errors import ConfigError, LegendaError
-from legenda.extractors import Extractor, FrameSampling
-from legenda.extractors.video import extract_video, read_frames
+from legenda.extractors import Extractor
+from legenda.features import open_features
+from legenda.images import FrameSampling
+from legenda.images.video import extract_video, read_frames
 from legenda.jobs import extract_store
 
 av = pytest.importorskip("av", reason="needs the extra video")

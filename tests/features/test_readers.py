@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from legenda.data.features import write_store
-from legenda.data.features.readers import open_features
 from legenda.errors import DataError
+from legenda.features import write_store
+from legenda.features.readers import open_features
 
 WIDTH, HEIGHT = 640, 480
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from legenda.data.features import write_store
-from legenda.data.features.convert import convert
-from legenda.data.features.readers import open_features
 from legenda.errors import DataError
+from legenda.features import write_store
+from legenda.features.convert import convert
+from legenda.features.readers import open_features
 
 IDS = ("9", "25", "30")
 BOX = np.array([[0.1, 0.2, 0.5, 0.75], [0, 0, 1, 1]], np.float32)

@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from legenda.errors import DataError, LegendaError
-from legenda.extractors import find_images, read_image, to_image
-from legenda.extractors.images import order_by_size
+from legenda.images import find_images, read_image, to_image
+from legenda.images.files import order_by_size
 
 
 def save(path: Path, image: Image.Image, **options) -> Path:

@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 
 from legenda.cli.main import main
+from legenda.data.hub import HubData
 from legenda.errors import ConfigError, DataError
-from legenda.extractors.hub_data import HubData
 
 datasets = pytest.importorskip("datasets", reason="needs the extra hub")
 ROWS = 23

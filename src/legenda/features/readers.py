@@ -16,7 +16,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from legenda.data.features.base import (
+from legenda.errors import DataError, import_extra
+from legenda.features.base import (
     UNNAMED,
     ConcatFeatureStore,
     FeatureStore,
@@ -26,8 +27,7 @@ from legenda.data.features.base import (
     is_same_extractor,
     require_real,
 )
-from legenda.data.features.packed import MANIFEST, PackedFeatureStore, ShardedStore
-from legenda.errors import DataError, import_extra
+from legenda.features.packed import MANIFEST, PackedFeatureStore, ShardedStore
 from legenda.io import get_field, read_json, verified
 from legenda.registry import Registry
 

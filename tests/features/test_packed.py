@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from legenda.data.features import PackedFeatureStore, write_store
-from legenda.data.features.base import check_regions
 from legenda.errors import DataError
+from legenda.features import PackedFeatureStore, write_store
+from legenda.features.base import check_regions
 
 Image = tuple[str, np.ndarray, np.ndarray | None]
 

@@ -19,10 +19,10 @@ from pydantic import Field, model_validator
 
 from legenda.config import NonNegativeInt
 from legenda.data.annotations import CaptionedImage
+from legenda.data.image_files import BackboneData, ImageReader
 from legenda.errors import ConfigError, DataError, LegendaError, did_you_mean, import_extra
 from legenda.extractors.base import load_extractor
-from legenda.extractors.image_data import BackboneData, ImageReader
-from legenda.extractors.images import ImageFile, image_id, read_image
+from legenda.images.files import ImageFile, image_id, read_image
 from legenda.jobs.engine import run_job
 from legenda.jobs.work import FeatureTask, extract_file, sampled_identity
 from legenda.registry import reason_of

@@ -10,10 +10,11 @@ from PIL import Image
 import legenda
 from command_results import write_captioned_images
 from legenda.cli.main import main
+from legenda.data import image_files
+from legenda.data.image_files import ImageData
 from legenda.errors import ConfigError, DataError
-from legenda.extractors import image_data, load_extractor
+from legenda.extractors import load_extractor
 from legenda.extractors.backbone import load_backbone, to_pixels
-from legenda.extractors.image_data import ImageData
 from legenda.regions import Regions
 
 transformers = pytest.importorskip("transformers", reason="needs the extra vision")
@@ -71,7 +72,7 @@ def test_a_table_that_grows_adds_its_new_images_to_the_store(table, backbone, mo
     assert second.ids == (*first.ids, "new", "broken")
     for image, features in before.items():
         np.testing.assert_array_equal(second.read([image]).features, features)
-    monkeypatch.setattr(image_data, "load_extractor", lambda _: pytest.fail("no image is missing"))
+    monkeypatch.setattr(image_files, "load_extractor", lambda _: pytest.fail("no image is missing"))
     assert data.open_store().ids == second.ids
     assert not [path for path in table.parent.iterdir() if "added" in path.name]
 

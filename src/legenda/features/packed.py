@@ -25,7 +25,8 @@ from typing import Any, Literal
 import numpy as np
 import safetensors
 
-from legenda.data.features.base import (
+from legenda.errors import DataError
+from legenda.features.base import (
     UNNAMED,
     FeatureStore,
     Image,
@@ -33,7 +34,6 @@ from legenda.data.features.base import (
     check_regions,
     extractor_name,
 )
-from legenda.errors import DataError
 from legenda.io import atomic_write, get_field, read_json, read_text, verified
 
 FORMAT = "legenda.features.1"
