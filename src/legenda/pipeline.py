@@ -18,7 +18,8 @@ from PIL import Image
 from legenda.compute import Precision, RunOptions, SearchOptions
 from legenda.config import merge
 from legenda.errors import ConfigError, DataError
-from legenda.extractors.base import Extractor, resolve_extractor
+from legenda.extractors.base import resolve_extractor
+from legenda.images.extractor import Extractor
 from legenda.images.files import (
     ImageFile,
     ImageInput,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
-from legenda.config import map_paths
-from legenda.errors import CheckpointError, ConfigError, DataError, LegendaError
+from legenda.errors import CheckpointError, ConfigError, DataError
 from legenda.io import get_field, read_json
 
 T = TypeVar("T")
@@ -141,27 +139,3 @@ def split_model(config: Mapping[str, Any], folder: Path) -> tuple[str, dict[str,
     if isinstance(options.get("options"), dict):
         raise CheckpointError(f"{folder / CONFIG} is of an earlier version of Legenda; save or train the model again")
     return name, options
-
-
-def find_path(path: Path, config: Mapping[str, Any], folder: Path) -> Path:
-    """Return what a path in a configuration names: from the run folder, or from where that was during training."""
-    from legenda.features.readers import split_kind  # late, as it imports NumPy
-
-    trained_in = Path(config.get("environment", {}).get("folder") or folder)
-    here, before = (Path(os.path.normpath(base / path)) for base in (folder.resolve(), trained_in))
-    return before if split_kind(before)[0].exists() and not split_kind(here)[0].exists() else here
-
-
-def data_settings(config: Mapping[str, Any], folder: Path, file: str = CONFIG) -> Any:
-    """Return the settings of data in the "data" part of a configuration that is stored in a file of a run folder.
-
-    Raise LegendaError where the part is missing, damaged, or of a plugin that is not loaded.
-    """
-    from legenda.data.registry import DATASETS  # late, as it imports NumPy
-
-    if not isinstance(settings := config.get("data"), Mapping):
-        raise CheckpointError(f'{folder / file} has no usable "data" part; restore the file or train the run again')
-    try:
-        return map_paths(DATASETS.configure(settings, "data"), lambda path: find_path(path, config, folder))
-    except LegendaError as error:
-        raise CheckpointError(f"{folder / file}: {error}") from error

@@ -13,7 +13,7 @@ from PIL import Image
 from command_results import SHORT, TINY, error_of, everything_in
 from legenda.cli.main import main
 from legenda.features import PackedFeatureStore, write_store
-from legenda.features.base import extractor_name
+from legenda.images.regions import extractor_name
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -9,7 +9,7 @@ from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scene
 from legenda.data.scenes.pixels import find_things
 from legenda.evaluation.evaluate import describe_one_caption
-from legenda.extractors.base import find_unfamiliar
+from legenda.images.extractor import find_unfamiliar
 from legenda.report.images import packaged_photographs
 
 

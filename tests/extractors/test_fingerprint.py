@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 
 from legenda.extractors import Extractor, load_extractor
-from legenda.extractors.base import find_mismatch
-from legenda.features.base import TOLERANCE, ExtractorIdentity, extractor_name
 from legenda.features.readers import open_features
+from legenda.images.extractor import find_mismatch
+from legenda.images.regions import TOLERANCE, ExtractorIdentity, extractor_name
 from legenda.jobs import extract_store
 
 SOURCE = (Path(__file__).resolve().parents[2] / "examples" / "my_extractor.py").read_text(encoding="utf-8")

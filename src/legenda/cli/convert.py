@@ -33,8 +33,8 @@ def run(options: ConvertOptions) -> None:
     """Write the store and print one line about it."""
     if len(options.paths) < 2:
         raise ConfigError("name the feature stores to read and, last, the one to write")
-    from legenda.features.base import extractor_name
     from legenda.features.convert import convert
+    from legenda.images.regions import extractor_name
     from legenda.io import locked
     from legenda.terminal import progress_bar
 

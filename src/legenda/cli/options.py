@@ -14,7 +14,7 @@ from legenda.compute import ComputeOptions
 from legenda.config import Config, PositiveInt, map_paths
 from legenda.errors import OF_TRANSFORMERS, ConfigError, DataError, LegendaError
 from legenda.io import check_output, check_writable, follow_links
-from legenda.run_folder import CONFIG, EVALUATIONS, RUN_FILES, data_settings, read_config
+from legenda.run_folder import CONFIG, EVALUATIONS, RUN_FILES, read_config
 from legenda.terminal import unguarded
 
 T = TypeVar("T")
@@ -81,6 +81,7 @@ def check_out(options: Any, command: str) -> None:
 
 def _files(name: str, path: Path, command: str) -> Iterator[Path]:
     """Yield the files that a command reads from a path in the option `name`, or in the part "data" of a run."""
+    from legenda.data.registry import data_settings  # late, as it imports NumPy
     from legenda.features.readers import split_kind
     from legenda.images.files import is_image_name
 

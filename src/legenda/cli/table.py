@@ -16,6 +16,7 @@ from legenda.cli._parallel import run_parallel
 from legenda.cli.options import parse
 from legenda.compute import SearchOptions
 from legenda.config import Config, Count, PositiveInt, to_json
+from legenda.data.registry import data_settings
 from legenda.errors import ConfigError, LegendaError, did_you_mean
 from legenda.evaluation.evaluate import SUBMISSION_WEIGHTS, ScoreDict, caption_settings, read_scores
 from legenda.io import read_json, write_text
@@ -29,7 +30,6 @@ from legenda.report.tables import markdown, score_table, terminal_table, write_s
 from legenda.run_folder import (
     CONFIG,
     STAGE_WEIGHTS,
-    data_settings,
     evaluation_path,
     name_stages,
     read_config,

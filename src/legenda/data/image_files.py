@@ -18,9 +18,10 @@ from legenda.config import PositiveInt
 from legenda.data.annotations import CaptionedImage
 from legenda.data.captions import CaptionDataset, CaptionedData, KarpathyData, RegionSource
 from legenda.errors import DataError
-from legenda.extractors.base import Extractor, load_extractor, run_extractor
+from legenda.extractors.base import load_extractor
 from legenda.features import open_features
 from legenda.features.base import FeatureStore
+from legenda.images.extractor import Extractor, run_extractor
 from legenda.images.files import read_image
 from legenda.jobs.work import extract_missing
 from legenda.regions import Regions

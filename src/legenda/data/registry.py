@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
 
-from legenda.config import Config, NonNegativeInt, PositiveInt
-from legenda.errors import DataError
+from legenda.config import Config, NonNegativeInt, PositiveInt, map_paths
+from legenda.errors import CheckpointError, DataError, LegendaError
+from legenda.features.readers import split_kind
 from legenda.registry import Registry
+from legenda.run_folder import CONFIG
 
 DATASETS: Registry[type] = Registry(
     "data set",
@@ -75,3 +79,23 @@ class SplitSizes(Config):
         if most is not None and size > most:
             raise DataError(f"the split {name} of {source} takes 1 to {most} examples, not {size}")
         return size
+
+
+def find_path(path: Path, config: Mapping[str, Any], folder: Path) -> Path:
+    """Return what a path in a configuration names: from the run folder, or from where that was during training."""
+    trained_in = Path(config.get("environment", {}).get("folder") or folder)
+    here, before = (Path(os.path.normpath(base / path)) for base in (folder.resolve(), trained_in))
+    return before if split_kind(before)[0].exists() and not split_kind(here)[0].exists() else here
+
+
+def data_settings(config: Mapping[str, Any], folder: Path, file: str = CONFIG) -> Any:
+    """Return the settings of data in the "data" part of a configuration that is stored in a file of a run folder.
+
+    Raise LegendaError where the part is missing, damaged, or of a plugin that is not loaded.
+    """
+    if not isinstance(settings := config.get("data"), Mapping):
+        raise CheckpointError(f'{folder / file} has no usable "data" part; restore the file or train the run again')
+    try:
+        return map_paths(DATASETS.configure(settings, "data"), lambda path: find_path(path, config, folder))
+    except LegendaError as error:
+        raise CheckpointError(f"{folder / file}: {error}") from error

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from legenda.data.captions import Scorer
+from legenda.data.registry import data_settings
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.scoring import (
     ScoringReport,
@@ -26,7 +27,7 @@ from legenda.io import read_json
 from legenda.metrics import Difference, Scores, compare, evaluate
 from legenda.metrics.evaluation import References
 from legenda.metrics.resampling import share_as_large, sign_flips, students_interval
-from legenda.run_folder import CONFIG, data_settings, evaluation_path, find_seeds, read_config
+from legenda.run_folder import CONFIG, evaluation_path, find_seeds, read_config
 
 if TYPE_CHECKING:
     from legenda.cli.compare import CompareOptions

@@ -13,7 +13,7 @@ from legenda.errors import DataError, LegendaError
 from legenda.evaluation.evaluate import ScoreDict, load_examples
 from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, load_run
 from legenda.extractors.base import needs_no_file
-from legenda.features.base import extractor_name
+from legenda.images.regions import extractor_name
 from legenda.io import read_json
 from legenda.metrics import WITHOUT_JAVA, evaluate, intervals
 from legenda.metrics.resampling import Interval

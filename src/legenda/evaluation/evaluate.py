@@ -25,10 +25,10 @@ from legenda.data.captions import CaptionDataset, KarpathyData, stored_captions
 from legenda.decoding import Ensemble, GenerationOutput
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, replace_features
-from legenda.extractors.base import describe_unfamiliar, find_unfamiliar
 from legenda.extras.vqa.data import write_vqa_results
-from legenda.features.base import extractor_name
 from legenda.features.readers import open_features
+from legenda.images.extractor import describe_unfamiliar, find_unfamiliar
+from legenda.images.regions import extractor_name
 from legenda.io import read_json, write_json, write_text
 from legenda.metrics import evaluate
 from legenda.models.base import inference

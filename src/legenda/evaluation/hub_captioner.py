@@ -21,7 +21,8 @@ from legenda.decoding.generation import GenerationConfig
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.runs import CaptionerRun
 from legenda.extractors.backbone import hub_errors, load_pretrained
-from legenda.extractors.base import Extractor, ImageRegions
+from legenda.images.extractor import Extractor
+from legenda.images.regions import ImageRegions
 from legenda.models import Captioner
 from legenda.models.base import CaptionerConfig
 from legenda.models.checkpoint import HUB_PREFIX

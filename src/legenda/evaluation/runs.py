@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from legenda.compute import CPU, RunOptions
+from legenda.data.registry import data_settings
 from legenda.errors import CheckpointError, ConfigError, LegendaError
 from legenda.evaluation.torch_captioner import TorchCaptioner
-from legenda.extractors.base import Extractor, refuse_extractor, resolve_extractor
-from legenda.features.base import UNNAMED, extractor_name, is_same_extractor
+from legenda.extractors.base import refuse_extractor, resolve_extractor
+from legenda.images.extractor import Extractor
+from legenda.images.regions import UNNAMED, extractor_name, is_same_extractor
 from legenda.models import Captioner
 from legenda.models.base import Model
 from legenda.models.checkpoint import (
@@ -23,7 +25,7 @@ from legenda.models.checkpoint import (
     read_checksum,
 )
 from legenda.models.registry import summarize
-from legenda.run_folder import CONFIG, data_settings, shortest_names, weights_path
+from legenda.run_folder import CONFIG, shortest_names, weights_path
 
 if TYPE_CHECKING:
     from legenda.recipes import Data

@@ -1,5 +1,6 @@
 """Extractors: functions from images to the features of their regions, by name or from a Python file."""
 
-from legenda.extractors.base import EXTRACTORS, Extractor, load_extractor, run_extractor
+from legenda.extractors.base import EXTRACTORS, load_extractor
+from legenda.images.extractor import Extractor, run_extractor
 
 __all__ = ["EXTRACTORS", "Extractor", "load_extractor", "run_extractor"]

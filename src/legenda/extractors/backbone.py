@@ -16,7 +16,9 @@ from torch import Tensor, nn
 
 from legenda.compute import ComputeOptions
 from legenda.errors import ConfigError, LegendaError, first_line, import_extra
-from legenda.extractors.base import DOWNLOAD_HINT, Extractor, ImageRegions, digest_of
+from legenda.extractors.base import DOWNLOAD_HINT, digest_of
+from legenda.images.extractor import Extractor
+from legenda.images.regions import ImageRegions
 from legenda.models.backbone import Backbone, BackboneConfig, feature_layers
 from legenda.models.checkpoint import ASSETS, PACKAGED, load_tensors, read_tensors
 from legenda.photo.vision import MobileNetV2

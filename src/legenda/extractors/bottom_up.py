@@ -23,7 +23,7 @@ from torchvision.ops import box_iou, nms, roi_pool
 
 from legenda.compute import ComputeOptions
 from legenda.errors import ConfigError
-from legenda.extractors.base import Extractor, ImageRegions, digest_of
+from legenda.extractors.base import digest_of
 from legenda.extractors.detection import (
     MAX_REGIONS,
     MIN_CONFIDENCE,
@@ -33,6 +33,8 @@ from legenda.extractors.detection import (
     resize_scale,
     resized_size,
 )
+from legenda.images.extractor import Extractor
+from legenda.images.regions import ImageRegions
 from legenda.models.checkpoint import read_tensors
 
 MEAN = (102.9801, 115.9465, 122.7717)

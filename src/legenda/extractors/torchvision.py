@@ -21,7 +21,7 @@ from torchvision.transforms.functional import pil_to_tensor
 
 from legenda.compute import ComputeOptions
 from legenda.errors import CheckpointError, ConfigError, did_you_mean
-from legenda.extractors.base import Extract, Extractor, ImageRegions, digest_of
+from legenda.extractors.base import digest_of
 from legenda.extractors.detection import (
     MAX_REGIONS,
     load_published,
@@ -30,7 +30,8 @@ from legenda.extractors.detection import (
     resized_size,
     select_regions,
 )
-from legenda.features.base import grid_boxes
+from legenda.images.extractor import Extract, Extractor
+from legenda.images.regions import ImageRegions, grid_boxes
 from legenda.io import verified
 from legenda.models.checkpoint import read_tensors
 

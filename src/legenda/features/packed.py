@@ -26,14 +26,8 @@ import numpy as np
 import safetensors
 
 from legenda.errors import DataError
-from legenda.features.base import (
-    UNNAMED,
-    FeatureStore,
-    Image,
-    ImageRegions,
-    check_regions,
-    extractor_name,
-)
+from legenda.features.base import FeatureStore, Image
+from legenda.images.regions import UNNAMED, ImageRegions, check_regions, extractor_name
 from legenda.io import atomic_write, get_field, read_json, read_text, verified
 
 FORMAT = "legenda.features.1"

@@ -17,17 +17,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from legenda.errors import DataError, import_extra
-from legenda.features.base import (
-    UNNAMED,
-    ConcatFeatureStore,
-    FeatureStore,
-    ImageRegions,
-    extractor_name,
-    grid_boxes,
-    is_same_extractor,
-    require_real,
-)
+from legenda.features.base import ConcatFeatureStore, FeatureStore
 from legenda.features.packed import MANIFEST, PackedFeatureStore, ShardedStore
+from legenda.images.regions import UNNAMED, ImageRegions, extractor_name, grid_boxes, is_same_extractor, require_real
 from legenda.io import get_field, read_json, verified
 from legenda.registry import Registry
 

@@ -29,7 +29,8 @@ import pillow_heif
 from PIL import Image, ImageOps
 
 from legenda.errors import ConfigError, DataError, LegendaError, first_line, import_extra
-from legenda.extractors.base import Extractor, ImageRegions, run_extractor
+from legenda.images.extractor import Extractor, run_extractor
+from legenda.images.regions import ImageRegions
 
 T = TypeVar("T")
 

@@ -16,7 +16,8 @@ from pydantic import Field, model_validator
 
 from legenda.config import Config, PositiveFloat
 from legenda.errors import ConfigError, DataError, import_extra
-from legenda.extractors.base import Extractor, ImageRegions, run_extractor
+from legenda.images.extractor import Extractor, run_extractor
+from legenda.images.regions import ImageRegions
 
 MAX_FRAMES = 10_000
 """The largest number of frames that are taken of a video."""

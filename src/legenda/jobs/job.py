@@ -23,9 +23,9 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from legenda.errors import ConfigError, DataError, LegendaError
-from legenda.extractors.base import ImageRegions
 from legenda.features.packed import MANIFEST
 from legenda.images.files import Medium, is_url, list_images, order_by_size, reject_url
+from legenda.images.regions import ImageRegions
 from legenda.io import atomic_write, get_field, read_json, verified, write_json
 
 _SORT_SIZE = 100_000

@@ -16,10 +16,12 @@ import numpy as np
 
 from legenda.compute import ComputeOptions, Precision, SearchOptions
 from legenda.errors import ConfigError, DataError, LegendaError
-from legenda.extractors.base import Extractor, identify, load_extractor
+from legenda.extractors.base import load_extractor
 from legenda.features import open_features, write_store
-from legenda.features.base import Image, check_regions, extractor_name, is_same_extractor
+from legenda.features.base import Image
+from legenda.images.extractor import Extractor, identify
 from legenda.images.files import ImageFile, check_ids, extract_batch, image_id, is_url, read_batches
+from legenda.images.regions import check_regions, extractor_name, is_same_extractor
 from legenda.images.video import FrameSampling, extract_video
 from legenda.io import check_output, locked
 from legenda.jobs.engine import run_job

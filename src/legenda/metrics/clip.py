@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from legenda.errors import ConfigError, DataError, first_line, import_extra
-from legenda.features.base import coco_number
+from legenda.images.regions import coco_number
 from legenda.metrics.evaluation import Scores
 
 PROMPT = "A photo depicts "

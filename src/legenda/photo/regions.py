@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from legenda.compute import ComputeOptions
 from legenda.errors import CheckpointError
-from legenda.extractors.base import Extractor, check_alone
+from legenda.images.extractor import Extractor
 from legenda.io import read_text
 from legenda.models.checkpoint import ASSETS, PACKAGED, load_tensors
 from legenda.photo.layout import (
@@ -156,11 +155,10 @@ class RegionMaker:
         return features, boxes
 
 
-def load_photo(model: str, *, compute: ComputeOptions) -> Extractor:
+def load_photo(model: str, *, compute: object) -> Extractor:  # noqa: ARG001 - the arguments of every extractor
     """Return the extractor of the packaged model, whose features are `(N, WIDTH)`, always on the CPU.
 
     Raise LegendaError for a file that is missing or damaged.
     """
-    check_alone("photo", model, compute)
     vision, maker = Vision.load(ASSETS / PACKAGED), RegionMaker.load(ASSETS / PACKAGED)
     return Extractor("photo", lambda images: [maker.regions(vision(image)) for image in images])

@@ -19,9 +19,9 @@ from legenda.data.captions import KarpathyData, ScenesData
 from legenda.data.scenes import FAMILIES, SceneCounts, check_caption, draw_scene, make_scene
 from legenda.data.scenes.scene import Family
 from legenda.errors import DataError
-from legenda.features.base import coco_number
 from legenda.images import read_image
 from legenda.images.files import SUFFIXES
+from legenda.images.regions import coco_number
 from legenda.report.overlay import blank_canvas
 
 if TYPE_CHECKING:

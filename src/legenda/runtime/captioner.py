@@ -12,7 +12,7 @@ import numpy as np
 
 from legenda.compute import SearchOptions
 from legenda.errors import CheckpointError, ConfigError, DataError, first_line, import_extra
-from legenda.features.base import ImageRegions, RegionArrays, grid_boxes, pack
+from legenda.images.regions import ImageRegions, RegionArrays, grid_boxes, pack
 from legenda.runtime.folder import DECODER, ENCODER, GRID_BOXES, ExportedModel, read_exported
 from legenda.runtime.search import ROWS, SearchOutput, State, search
 from legenda.runtime.settings import GenerationConfig, override

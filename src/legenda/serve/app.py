@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from legenda import __version__
 from legenda.compute import SearchOptions
 from legenda.errors import ConfigError, LegendaError, did_you_mean
-from legenda.extractors.base import describe_unfamiliar, find_unfamiliar
+from legenda.images.extractor import describe_unfamiliar, find_unfamiliar
 from legenda.images.files import FORMATS
 from legenda.photo.things import Thing
 from legenda.pipeline import GeneratedCaption

@@ -25,7 +25,7 @@ from legenda import __version__
 from legenda.compute import ComputeOptions
 from legenda.config import to_json
 from legenda.errors import CheckpointError, ConfigError
-from legenda.features.base import UNNAMED, extractor_name, is_same_extractor
+from legenda.images.regions import UNNAMED, extractor_name, is_same_extractor
 from legenda.io import locked, read_text, write_json
 from legenda.models.base import Model
 from legenda.models.checkpoint import find_model, load_tensors, start_from

@@ -8,6 +8,7 @@ from PIL import Image, ImageChops, ImageDraw
 
 from legenda.data.scenes.scene import COLORS, Scene
 from legenda.errors import DataError
+from legenda.images.extractor import Extractor
 
 SIDE = 320
 """Pixels of a drawn image's side; the smallest thing then has more pixels than its stencil."""
@@ -84,6 +85,11 @@ _STENCILS = {
     "frame": [("rectangle", _WHOLE, 255), ("rectangle", _INSIDE, 0)],
 }
 """The drawings of each shape, one over the other: method of the brush, corners in the unit square, and fill."""
+
+
+def load_scenes(model: str, *, compute: object) -> Extractor:  # noqa: ARG001 - the arguments of every extractor
+    """Return the extractor for images of the embedded scenes."""
+    return Extractor("scenes", lambda images: [find_things(image) for image in images])
 
 
 def find_things(image: Image.Image) -> tuple[np.ndarray, np.ndarray]:
