@@ -178,8 +178,6 @@ KNOWN_ARROWS: frozenset[tuple[str, str]] = frozenset(
         ("legenda.evaluation.comparison", "legenda.cli.compare"),
         ("legenda.evaluation.evaluate", "legenda.cli.evaluate"),
         ("legenda.evaluation.evaluate", "legenda.extras.vqa.data"),
-        ("legenda.evaluation.scoring", "legenda.cli.score"),
-        ("legenda.features.convert", "legenda.data.annotations"),
         ("legenda.importers.load", "legenda.extras.vqa.model"),
         ("legenda.jobs.job", "legenda.features.packed"),
         ("legenda.jobs.work", "legenda.extractors.base"),
@@ -187,6 +185,8 @@ KNOWN_ARROWS: frozenset[tuple[str, str]] = frozenset(
         ("legenda.jobs.work", "legenda.features.base"),
         ("legenda.jobs.work", "legenda.pipeline"),
         ("legenda.metrics", "legenda.extras.vqa.metric"),
+        ("legenda.metrics.scoring", "legenda.cli.score"),
+        ("legenda.metrics.scoring", "legenda.models.clip"),
         ("legenda.photo.regions", "legenda.models.checkpoint"),
         ("legenda.photo.vision", "legenda.models.checkpoint"),
         ("legenda.report.report", "legenda.cli.report"),
@@ -224,7 +224,7 @@ KNOWN_CIRCLES: frozenset[frozenset[str]] = frozenset(
         frozenset(
             {
                 "legenda.cli.score",
-                "legenda.evaluation.scoring",
+                "legenda.metrics.scoring",
             }
         ),
         frozenset(
@@ -248,13 +248,7 @@ KNOWN_CIRCLES: frozenset[frozenset[str]] = frozenset(
     }
 )
 KNOWN_TORCH: frozenset[str] = frozenset(
-    {
-        "legenda.metrics.clip",
-        "legenda.metrics.spice",
-        "legenda.photo.regions",
-        "legenda.photo.vision",
-        "legenda.text.vocabulary",
-    }
+    {"legenda.metrics.spice", "legenda.photo.regions", "legenda.photo.vision", "legenda.text.vocabulary"}
 )
 
 

@@ -22,9 +22,9 @@ from statistics import fmean, stdev
 import numpy as np
 from flickr8k_runs import STEPS
 
-from legenda.evaluation.scoring import read_references, read_single_predictions
 from legenda.io import write_json
 from legenda.metrics import WITHOUT_JAVA, Scores, evaluate, holm
+from legenda.metrics.scoring import read_references, read_single_predictions
 from legenda.metrics.spice import JARS_VARIABLE, spice
 from legenda.models.checkpoint import load_any
 from legenda.text import ptb_tokenize

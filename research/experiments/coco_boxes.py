@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from legenda.data.annotations import CaptionedImage, read_annotations
 from legenda.features.packed import write_store
 from legenda.io import read_json, write_json
 from legenda.text import ptb_tokenize
+from legenda.text.annotations import CaptionedImage, read_annotations
 
 sys.path.append(str(Path(__file__).parents[1] / "photo"))
 from chair import named, read_synonyms

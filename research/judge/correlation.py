@@ -22,8 +22,8 @@ from scipy.stats import kendalltau, spearmanr
 
 from legenda.errors import DataError
 from legenda.evaluation.comparison import score_per_image
-from legenda.evaluation.scoring import ScoringReport, read_references
 from legenda.io import parse_json, read_text, verified
+from legenda.metrics.scoring import ScoringReport, read_references
 
 _HINT = (
     "name Flickr8k's ExpertAnnotations.txt or CrowdFlowerAnnotations.txt, or a table (.csv, .json) of image_id, "

@@ -24,10 +24,10 @@ from rich import box
 from rich.table import Table
 
 from legenda.errors import ConfigError, DataError
-from legenda.evaluation.scoring import ScoringReport, as_dicts
 from legenda.io import get_field, parse_json, read_text, write_text
 from legenda.metrics import Interval
 from legenda.metrics.resampling import interval_of_ratio
+from legenda.metrics.scoring import ScoringReport, as_dicts
 
 VERDICTS = ("first", "equal", "second")
 _HINT = "name a file that research/judge/run.py serve wrote"

@@ -22,8 +22,8 @@ from judgments import JudgmentFile, choose_pairs, summarize_judgments
 from legenda.cli.score import print_report
 from legenda.errors import LegendaError
 from legenda.evaluation.comparison import find_predictions
-from legenda.evaluation.scoring import read_single_predictions
 from legenda.io import locked
+from legenda.metrics.scoring import read_single_predictions
 from legenda.report.images import match_photographs
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from legenda.data.annotations import CaptionedImage, read_annotations
 from legenda.text import Vocabulary, ptb_tokenize
+from legenda.text.annotations import CaptionedImage, read_annotations
 
 MAX_WORDS = 17
 """Words of a caption that are learned."""

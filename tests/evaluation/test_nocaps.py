@@ -5,8 +5,8 @@ import json
 import pytest
 
 from legenda.errors import DataError
-from legenda.evaluation.scoring import read_domains
 from legenda.metrics import evaluate
+from legenda.metrics.scoring import read_domains
 
 DOMAINS = ["in-domain", "out-domain", "near-domain", "in-domain", "out-domain", "near-domain"]
 CAPTIONS = ["a dog runs", "a cat sits", "two red balls", "a man eats soup", "a blue kite", "some green grass"]

@@ -15,8 +15,8 @@ from pydantic import model_validator
 from legenda.cli.options import JobOptions
 from legenda.compute import RunOptions, SearchOptions
 from legenda.config import Count, NonNegativeInt, PositiveInt, to_json
-from legenda.data.annotations import coco_id
 from legenda.errors import ConfigError, DataError
+from legenda.images.regions import coco_id
 from legenda.io import check_output, locked, write_text
 from legenda.pipeline import ImageCaptions, json_entry
 from legenda.pipeline import open as open_pipeline

@@ -71,7 +71,7 @@ def run(options: EvaluateOptions) -> None:
         raise ConfigError(f"{options.run} holds runs of several seeds; name one of them, such as {seeds[0]}, for that")
     from legenda.cli.score import print_report
     from legenda.evaluation.comparison import seed_scores
-    from legenda.evaluation.scoring import ScoringReport, seed_table
+    from legenda.metrics.scoring import ScoringReport, seed_table
 
     for folder in seeds:
         print(folder)

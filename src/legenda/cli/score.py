@@ -12,8 +12,8 @@ import tyro
 
 from legenda.cli.options import parse
 from legenda.config import Config, NonNegativeInt, PositiveInt
-from legenda.evaluation.scoring import ScoringReport, score_files
 from legenda.io import write_json
+from legenda.metrics.scoring import ScoringReport, score_files
 from legenda.terminal import create_console, escape_controls
 
 

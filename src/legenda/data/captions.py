@@ -16,13 +16,13 @@ from zlib import crc32
 import numpy as np
 
 from legenda.config import Config, PositiveInt
-from legenda.data.annotations import CaptionedImage, Restval, read_annotations
 from legenda.data.scenes import FEATURE_DIM, SceneCounts, SceneSplit, truth_scores
 from legenda.data.scenes.dataset import scene_reader
 from legenda.errors import DataError
 from legenda.features.base import ConcatFeatureStore, FeatureStore, RegionReader
 from legenda.features.readers import open_features
 from legenda.text import Vocabulary, ptb_tokenize
+from legenda.text.annotations import CaptionedImage, Restval, read_annotations
 from legenda.text.tokenizers import create_tokenizer
 from legenda.text.vocabulary import END, UNKNOWN
 

@@ -18,7 +18,6 @@ from PIL import Image
 from pydantic import Field, model_validator
 
 from legenda.config import NonNegativeInt
-from legenda.data.annotations import CaptionedImage
 from legenda.data.image_files import BackboneData, ImageReader
 from legenda.errors import ConfigError, DataError, LegendaError, did_you_mean, import_extra
 from legenda.extractors.base import load_extractor
@@ -26,6 +25,7 @@ from legenda.images.files import ImageFile, image_id, read_image
 from legenda.jobs.engine import run_job
 from legenda.jobs.work import FeatureTask, extract_file, sampled_identity
 from legenda.registry import reason_of
+from legenda.text.annotations import CaptionedImage
 
 _LOG = logging.getLogger(__name__)
 _GRAY = (127, 127, 127)

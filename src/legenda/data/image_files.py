@@ -15,7 +15,6 @@ from PIL import Image
 from pydantic import PrivateAttr
 
 from legenda.config import PositiveInt
-from legenda.data.annotations import CaptionedImage
 from legenda.data.captions import CaptionDataset, CaptionedData, KarpathyData, RegionSource
 from legenda.errors import DataError
 from legenda.extractors.base import load_extractor
@@ -25,6 +24,7 @@ from legenda.images.extractor import Extractor, run_extractor
 from legenda.images.files import read_image
 from legenda.jobs.work import extract_missing
 from legenda.regions import Regions
+from legenda.text.annotations import CaptionedImage
 
 ImageReader = Callable[[np.ndarray], list[Image.Image]]
 """A function from positions in a split `(B,)` to their images."""

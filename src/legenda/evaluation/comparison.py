@@ -14,7 +14,11 @@ import numpy as np
 from legenda.data.captions import Scorer
 from legenda.data.registry import data_settings
 from legenda.errors import ConfigError, DataError
-from legenda.evaluation.scoring import (
+from legenda.io import read_json
+from legenda.metrics import Difference, Scores, compare, evaluate
+from legenda.metrics.evaluation import References
+from legenda.metrics.resampling import share_as_large, sign_flips, students_interval
+from legenda.metrics.scoring import (
     ScoringReport,
     as_dicts,
     comparison_table,
@@ -23,10 +27,6 @@ from legenda.evaluation.scoring import (
     read_single_predictions,
     seed_comparison_table,
 )
-from legenda.io import read_json
-from legenda.metrics import Difference, Scores, compare, evaluate
-from legenda.metrics.evaluation import References
-from legenda.metrics.resampling import share_as_large, sign_flips, students_interval
 from legenda.run_folder import CONFIG, evaluation_path, find_seeds, read_config
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ import numpy as np
 
 from legenda.compute import SearchOptions
 from legenda.config import to_json
-from legenda.data.annotations import COCO_NAME, CaptionedImage, coco_id, read_annotations
 from legenda.data.captions import CaptionDataset, KarpathyData, stored_captions
 from legenda.decoding import Ensemble, GenerationOutput
 from legenda.errors import ConfigError, DataError, LegendaError
@@ -28,7 +27,7 @@ from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, replace_
 from legenda.extras.vqa.data import write_vqa_results
 from legenda.features.readers import open_features
 from legenda.images.extractor import describe_unfamiliar, find_unfamiliar
-from legenda.images.regions import extractor_name
+from legenda.images.regions import COCO_NAME, coco_id, extractor_name
 from legenda.io import read_json, write_json, write_text
 from legenda.metrics import evaluate
 from legenda.models.base import inference
@@ -40,6 +39,7 @@ from legenda.tasks.base import predict_split
 from legenda.tasks.captioning import collapse_repeats as collapse
 from legenda.tasks.captioning import generate_captions, score_captions
 from legenda.terminal import progress_bar
+from legenda.text.annotations import CaptionedImage, read_annotations
 
 if TYPE_CHECKING:
     from legenda.cli.evaluate import EvaluateOptions

@@ -13,13 +13,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from legenda.data.annotations import read_image_list
 from legenda.errors import DataError, import_extra
 from legenda.features.base import ConcatFeatureStore, FeatureStore, Image
 from legenda.features.packed import PackedFeatureStore, checked_images, write_store
 from legenda.features.readers import NOTE, WRITTEN_BY_LEGENDA, dataset_name, open_features, split_kind
 from legenda.images.regions import UNNAMED, ExtractorIdentity, extractor_name, is_same_extractor
 from legenda.io import atomic_write, check_output, is_file_name, partial_path, write_json
+from legenda.text.annotations import read_image_list
 
 Dtype = Literal["float16", "float32"]
 

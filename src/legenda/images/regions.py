@@ -193,11 +193,17 @@ def grid_boxes(height: int, width: int) -> np.ndarray:
     return np.stack(corners, axis=1).astype(np.float32)
 
 
-_COCO = re.compile(r"(?:COCO_[a-z]+[0-9]{4}_)?([0-9]{12})")
-"""COCO's names of images: COCO_train2014_000000000009, and 000000000009 since 2017."""
+COCO_NAME = re.compile(r"(?:COCO_(?P<part>[a-z]+[0-9]{4})_)?(?P<id>[0-9]{1,18})")
+"""COCO's names of images: COCO_train2014_000000000009, 000000000009 since 2017, and ids as text."""
+
+
+def coco_id(name: str) -> int | None:
+    """Return the id of a COCO image, given its id or file name without suffix as text; None for other names."""
+    match = COCO_NAME.fullmatch(name)
+    return None if match is None else int(match["id"])
 
 
 def coco_number(name: str) -> str | None:
-    """Return the number of an image as text in COCO's name for it, without zeros in front; None for another name."""
-    match = _COCO.fullmatch(name)
-    return None if match is None else str(int(match[1]))
+    """Return the id in COCO's name of an image, with its 12 digits, as text without zeros in front; else None."""
+    match = COCO_NAME.fullmatch(name)
+    return None if match is None or len(match["id"]) != 12 else str(int(match["id"]))

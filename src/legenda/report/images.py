@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from legenda.data.annotations import read_annotations
 from legenda.data.captions import KarpathyData, ScenesData
 from legenda.data.scenes import FAMILIES, SceneCounts, check_caption, draw_scene, make_scene
 from legenda.data.scenes.scene import Family
@@ -23,6 +22,7 @@ from legenda.images import read_image
 from legenda.images.files import SUFFIXES
 from legenda.images.regions import coco_number
 from legenda.report.overlay import blank_canvas
+from legenda.text.annotations import read_annotations
 
 if TYPE_CHECKING:
     from legenda.recipes import Data

@@ -4,12 +4,12 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from legenda.data.annotations import read_annotations
 from legenda.data.captions import KarpathyData
 from legenda.data.scenes import FAMILIES, draw_scene, make_scenes
 from legenda.errors import LegendaError
 from legenda.pipeline import CaptionsModel
 from legenda.report.images import find_photographs, packaged_photographs
+from legenda.text.annotations import read_annotations
 
 _MAX_SAMPLES = 6
 """Number of scenes, and of photographs chosen by default."""

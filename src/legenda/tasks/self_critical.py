@@ -21,10 +21,10 @@ from legenda.data.captions import CaptionDataset, TokenizedCaptions
 from legenda.decoding import beam_search, greedy, sample
 from legenda.decoding.generation import GenerationConfig
 from legenda.errors import ConfigError
-from legenda.metrics.clip import clip_score, load_clip
 from legenda.metrics.rewards import BleuReward, CiderD
 from legenda.models import Captioner
 from legenda.models.base import eval_mode, train_mode
+from legenda.models.clip import clip_score, load_clip
 from legenda.models.packing import packed
 from legenda.regions import Regions
 from legenda.registry import Registry

@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from legenda.config import Count
-from legenda.data.annotations import read_annotations
 from legenda.data.registry import choose_split, hold_out
 from legenda.data.scenes import FEATURE_DIM
 from legenda.data.scenes.dataset import SceneCounts, scene_reader
@@ -40,6 +39,7 @@ from legenda.io import get_field, read_json, read_pickle
 from legenda.metrics.boxes import HIT, box_iou, grounding_accuracy, score_targets
 from legenda.results import EvaluationResult, Example, Prediction, mean_with_ci, means_by_group
 from legenda.tasks.base import Batch, Loss, PreparedBatch, batch_to_regions, regions_to_batch
+from legenda.text.annotations import read_annotations
 from legenda.text.tokenizers import tokenize_question
 
 ExpressionKind = Literal["near", "size", "plain"]
@@ -185,7 +185,7 @@ def read_entities(path: Path, annotations: Path) -> dict[str, list[Expression]]:
     path: for each file name the image's width and height, `boxes` by chain, and `captions` with their text and
     `phrases`: chain, types, first word and number of words. An image without captions is passed over, for a test set
     may withhold them, and so is a phrase without a box or without a letter.
-    annotations: any that `legenda.data.annotations` reads, for the splits. A phrase's kind is its first type.
+    annotations: any that `legenda.text.annotations` reads, for the splits. A phrase's kind is its first type.
     Raises DataError, naming the file and the image, for what is missing.
     """
     content = read_json(path, _ENTITIES)

@@ -19,7 +19,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from legenda.config import Count
-from legenda.data.annotations import entries_of
 from legenda.data.registry import choose_split, hold_out
 from legenda.data.scenes import FEATURE_DIM
 from legenda.data.scenes.dataset import SceneCounts, scene_reader
@@ -41,6 +40,7 @@ from legenda.io import get_field, read_json, read_text, verified, write_json
 from legenda.results import EvaluationResult, Example, Prediction, mean_with_ci, means_by_group
 from legenda.run_folder import ANSWERS
 from legenda.tasks.base import Batch, Loss, PreparedBatch, batch_to_regions, check_boxes, regions_to_batch
+from legenda.text.annotations import entries_of
 from legenda.text.tokenizers import tokenize_question
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary, read_answers
 

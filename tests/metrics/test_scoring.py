@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from legenda.errors import LegendaError
-from legenda.evaluation.scoring import read_predictions, read_references
+from legenda.metrics.scoring import read_predictions, read_references
 
 KARPATHY = {
     "images": [

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from legenda.errors import ConfigError, DataError
-from legenda.metrics.clip import ClipModel, clip_score, find_image_files, ref_clip_score
+from legenda.models.clip import ClipModel, clip_score, find_image_files, ref_clip_score
 
 transformers = pytest.importorskip("transformers", reason="needs the extra vision")
 WORDS = ["a", "photo", "depicts", "dog", "cat", "runs", "sits"]

@@ -16,7 +16,6 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
-from legenda.data.annotations import parse_karpathy, read_annotations, table_kind
 from legenda.errors import ConfigError, DataError
 from legenda.io import get_field, read_json
 from legenda.metrics import (
@@ -34,6 +33,7 @@ from legenda.metrics import (
     vocabulary_size,
 )
 from legenda.metrics.evaluation import resolve_document_frequencies
+from legenda.text.annotations import parse_karpathy, read_annotations, table_kind
 
 if TYPE_CHECKING:
     from legenda.cli.score import ScoreOptions
@@ -317,7 +317,7 @@ def _evaluate(
     with warnings.catch_warnings(action="ignore"):
         scores = evaluate(captions, references, metrics=metrics, df=frequencies, spice_jars=options.spice_jars)
     if options.images is not None and options.clip is not None:
-        from legenda.metrics.clip import add_clip_scores, find_image_files, load_clip
+        from legenda.models.clip import add_clip_scores, find_image_files, load_clip
 
         files = find_image_files(options.images, list(captions))
         scores = add_clip_scores(scores, captions, references, files, load_clip(options.clip))

@@ -18,10 +18,6 @@ import numpy as np
 from legenda.errors import DataError
 from legenda.io import get_field, parse_json, read_json, read_text, verified
 
-COCO_NAME = re.compile(r"(?:COCO_(?P<part>[a-z]+2014)_)?(?P<id>[0-9]{1,18})")
-"""Names of COCO's images without suffix, COCO_val2014_000000000042 or 42; their numbers have 64 bits."""
-
-
 Restval = Literal["train", "exclude"]
 
 _HINT = (
@@ -396,9 +392,3 @@ def read_image_list(path: Path) -> list[tuple[str, str]]:
         else:
             raise DataError(f"{where} is no id; {hint}")
     return images
-
-
-def coco_id(name: str) -> int | None:
-    """Return the id of a COCO image, given its id or file name without suffix as text; None for other names."""
-    match = COCO_NAME.fullmatch(name)
-    return None if match is None else int(match["id"])
