@@ -2,13 +2,15 @@
 
     python research/experiments/coco_boxes.py DATA SYNONYMS OUT FIRST COUNT
 
-writes OUT/coco_boxes/features.safetensors, objects.json (the classes of each test image) and, for each of COUNT seeds
-from FIRST, captions-SEED.json.gz: IMAGES images and VALIDATION others, drawn by the seed from those that are neither in
-Karpathy's validation or test split nor withheld, and all of Karpathy's test images with a box. DATA: a folder with
-coco_captions, coco_splits and coco_boxes.npz. SYNONYMS: data/synonyms.txt of github.com/LisaAnne/Hallucination.
+writes OUT/coco_boxes/features.safetensors, classes.safetensors, objects.json (the classes of each test image) and, for
+each of COUNT seeds from FIRST, captions-SEED.json.gz: IMAGES images and VALIDATION others, drawn by the seed from those
+that are neither in Karpathy's validation or test split nor withheld, and all of Karpathy's test images with a box.
+DATA: a folder with coco_captions, coco_splits and coco_boxes.npz. SYNONYMS: data/synonyms.txt of
+github.com/LisaAnne/Hallucination.
 
-A region has 86 features: its class of COCO's 80, and left, top, right, bottom, width and height in 0..1. So every model
-has the absolute boxes, by a learned map; what differs is relative geometry. At most MAX_BOXES of an image, the largest.
+A region of classes.safetensors has 80 features, its class of COCO's 80, and what a model knows of its box is the
+model's affair. A region of features.safetensors has 86: left, top, right, bottom, width and height in 0..1 too, so that
+every model has the absolute boxes, by a learned map. At most MAX_BOXES of an image, the largest.
 """
 
 import gzip
@@ -32,6 +34,7 @@ from chair import named, read_synonyms
 from coco import withheld_ids
 
 MAX_BOXES = 20
+NUM_CLASSES = 80
 IMAGES, VALIDATION = 48_000, 500
 """Training and validation images of a seed."""
 RELATIONS = ("on", "under", "next to", "in front of", "riding")
@@ -40,8 +43,9 @@ MIN_REFERENCES = 2
 
 
 def region_features(categories: np.ndarray, boxes: np.ndarray) -> np.ndarray:
-    """Return the features `(n, 86)` of the things of an image. boxes: x1 y1 x2 y2 in 0..1."""
-    return np.concatenate([np.eye(80)[categories], boxes, boxes[:, 2:] - boxes[:, :2]], axis=1).astype(np.float32)
+    """Return the features `(n, 86)` of the things of an image, the class first. boxes: x1 y1 x2 y2 in 0..1."""
+    classes = np.eye(NUM_CLASSES)[categories]
+    return np.concatenate([classes, boxes, boxes[:, 2:] - boxes[:, :2]], axis=1).astype(np.float32)
 
 
 def largest(boxes: np.ndarray) -> np.ndarray:
@@ -88,15 +92,17 @@ def main() -> None:
     withheld = withheld_ids(data)
     pool = sorted(number for number in images if number not in withheld)
     print(f"{len(pool)} images to draw from, {len(test)} test images")
-    if not (out / "features.safetensors").exists():
 
-        def rows() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-            for number in [*pool, *test]:
-                categories, boxes = regions[number]
-                kept = largest(boxes)
-                yield str(number), region_features(categories[kept], boxes[kept]), boxes[kept]
+    def rows(width: int | None) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        for number in [*pool, *test]:
+            categories, boxes = regions[number]
+            kept = largest(boxes)
+            yield str(number), region_features(categories[kept], boxes[kept])[:, :width], boxes[kept]
 
-        write_store(out / "features.safetensors", rows(), extractor="coco_boxes")
+    for name, width in (("features", None), ("classes", NUM_CLASSES)):
+        if not (store := out / f"{name}.safetensors").exists():
+            write_store(store, rows(width), extractor="coco_boxes")
+    if not (out / "objects.json").exists():
         known = read_synonyms(synonyms)
         labels = (data / "weights" / "coco_labels_80.txt").read_text().split("\n")
         objects = {
