@@ -7,35 +7,54 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.stats import ttest_1samp
+from scipy.stats import beta, nct, t
 
 from legenda.metrics import resampling
 
-Verdict = Literal["supported", "contradicted", "no relevant effect", "inconclusive"]
+Verdict = Literal[
+    "supported", "contradicted", "no relevant effect", "no relevant gain", "not faster", "no harm", "inconclusive"
+]
 LEVEL = 0.05
+"""The level of every test; that of the signs is corrected for the number of primary comparisons."""
 
 
 @dataclass(frozen=True)
 class Effect:
-    """The mean of paired differences, its 95 % and 90 % t intervals, and the p value of the sign-flip test."""
+    """The mean of paired differences, its 95 % and 90 % t intervals, and the p value of the sign-flip test.
+
+    images: the standard error of the mean that comes from the choice of test images, 0 where seeds draw them.
+    """
 
     differences: tuple[float, ...]
     mean: float
     interval: tuple[float, float]
     inner: tuple[float, float]
     p: float
+    images: float = 0.0
 
 
-def paired_effect(differences: Sequence[float]) -> Effect:
-    """Return the effect of at least two differences; equal differences have intervals of no width."""
+def paired_effect(differences: Sequence[float], images: float = 0.0) -> Effect:
+    """Return the effect of at least two differences, whose intervals take in the standard error of the images."""
     values = np.asarray(differences, float)
-    mean = float(values.mean())
-    if np.ptp(values) == 0:
-        outer = inner = (mean, mean)
-    else:
-        test = ttest_1samp(values, 0.0)
-        outer, inner = (tuple(map(float, test.confidence_interval(level))) for level in (0.95, 0.90))
-    return Effect(tuple(values.tolist()), mean, outer, inner, sign_flip_p(values))
+    mean, error = float(values.mean()), float(np.hypot(values.std(ddof=1) / np.sqrt(len(values)), images))
+    outer, inner = (float(t.ppf(q, len(values) - 1)) * error for q in (1 - LEVEL / 2, 1 - LEVEL))
+    intervals = (mean - outer, mean + outer), (mean - inner, mean + inner)
+    return Effect(tuple(values.tolist()), mean, *intervals, sign_flip_p(values), images)
+
+
+def share_interval(count: int, total: int) -> tuple[float, float]:
+    """Return Clopper and Pearson's 95 % interval of a share, here of the seeds that learn a task."""
+    low = float(beta.ppf(LEVEL / 2, count, total - count + 1)) if count else 0.0
+    return low, float(beta.ppf(1 - LEVEL / 2, count + 1, total - count)) if count < total else 1.0
+
+
+def power(seeds: int, sd: float, relevant: float, tests: int) -> float:
+    """Return the chance of a t test to find a difference of `relevant`, corrected for so many tests (Bonferroni).
+
+    Holm's method finds it as often where it is the smallest p value, and more often elsewhere.
+    """
+    limit, shift = t.ppf(1 - LEVEL / tests / 2, seeds - 1), relevant * seeds**0.5 / sd
+    return float(nct.sf(limit, seeds - 1, shift) + nct.cdf(-limit, seeds - 1, shift))
 
 
 def sign_flip_p(differences: Sequence[float] | np.ndarray) -> float:
@@ -64,17 +83,23 @@ def holm(p_values: Mapping[str, float], total: int | None = None) -> dict[str, f
     return dict(zip(p_values, resampling.holm([*p_values.values(), *[1.0] * missing]), strict=False))
 
 
-def decide(effect: Effect, adjusted_p: float, predicted: int, relevant: float, *, control_passed: bool) -> Verdict:
+def decide(
+    effect: Effect, adjusted_p: float, predicted: int, relevant: float, *, control_passed: bool, steps: bool = False
+) -> Verdict:
     """Return the verdict on a predicted sign.
 
     inconclusive where the control has not passed; no relevant effect: the whole 90 % interval is closer to 0 than
-    `relevant`; supported, contradicted: the adjusted p value is below LEVEL, and the mean has the predicted sign or
-    the other one; else inconclusive.
+    `relevant`; supported, contradicted: the adjusted p value is below LEVEL, the 95 % interval is on one side of 0, and
+    the mean has the predicted sign or the other one; no relevant gain (of steps: not faster), no harm: the 90 %
+    interval excludes a difference of `relevant` with the predicted sign, or with the other one; else inconclusive.
     """
+    low, high = sorted(bound * predicted for bound in effect.inner)
     if not control_passed:
         return "inconclusive"
-    if -relevant < effect.inner[0] and effect.inner[1] < relevant:
+    if -relevant < low and high < relevant:
         return "no relevant effect"
-    if adjusted_p < LEVEL:
+    if adjusted_p < LEVEL and (effect.interval[0] > 0 or effect.interval[1] < 0):
         return "supported" if effect.mean * predicted > 0 else "contradicted"
-    return "inconclusive"
+    if high < relevant:
+        return "not faster" if steps else "no relevant gain"
+    return "no harm" if -relevant < low else "inconclusive"

@@ -2,17 +2,20 @@
 
 An experiment is a TOML file in this folder:
 
-    title, question, need, attention, dataset    text
-    notes                               paragraphs below the verdict, which may be written after the runs
+    title, question, dataset            text
+    page                                the page of results that shows it, by default one of its own
+    notes                               paragraphs of that page, which may be written after the runs
+    withdrawn                           why the experiment supports no claim; its numbers stay
     first_seed, seeds                   the seeds first_seed, first_seed + 1, ... draw initialization and data
     [data] [model] [training] [fine_tuning]    changes of the recipes of all conditions, as `legenda.train` takes them;
                                         with fine_tuning a recipe of one stage is followed by a second one like it
     [[conditions]]                      key, label, recipe, and changes of its own
     [[metrics]]                         see `Metric`
-    [primary]                           see `Primary`: the comparison that decides
+    [primary] or [[primary]]            see `Primary`: the comparisons that decide, each with a verdict of its own
     [control]                           see `Control`
     [pilot]                             see `Pilot`
     [[secondary]]                       condition, against, metric: shown with intervals, without a verdict
+    [[contrasts]]                       see `Contrast`: the same for sums over conditions, such as main effects
     [[changes]]                         see `Change`: what was changed after the first run
 
 A run is that of a condition and a seed, shared by all experiments with a condition of the same configuration.
@@ -51,22 +54,45 @@ from legenda.training.config import TrainingConfig
 
 FOLDER = Path(__file__).parent
 _PARTS = ("data", "model", "training", "fine_tuning")
-_WORDING = ("title", "need", "attention", "notes", "changes")
+_WORDING = ("title", "page", "notes", "withdrawn", "changes", "contrasts")
 """Parts of a file that decide nothing."""
 BEAM_SIZE = 3
-MIN_SEEDS, FIRST_SEED = 10, 100
-"""The fewest seeds of an experiment, and the first of them: lower ones are for pilots."""
+MIN_SEEDS, FIRST_SEED, MIN_PILOT_SEEDS = 10, 100, 6
+"""The fewest seeds of an experiment, the first of them, as lower ones are for pilots, and the fewest of a pilot."""
 MAX_SIZE_RATIO, MAX_TIME_RATIO = 1.02, 1.05
 """How much the numbers of parameters of two models may differ, and their training times without a longer baseline."""
 _NORMAL_QUANTILES = 1.645 + 1.282
 """Of a 90 % interval and of a power of 80 % on both sides, as for two one-sided tests."""
+FIRST_RULE = frozenset(
+    [
+        "absent",
+        "branches",
+        "coco_boxes",
+        "distances",
+        "drop_branch",
+        "geometry_kinds",
+        "grounding",
+        "normalized_queries",
+        "questions",
+        "relations",
+        "second_order_steps",
+        "self_critical",
+        "translation",
+        "x_transformer_truth",
+    ]
+)
+"""Designs that ran before 2026-11-27, with pilots of two seeds or more and bounds of their own."""
+COUNTED = {"relations": "pair", "grounding": "near", "distances": "pair"}
+"""Metrics whose outcomes turned out to be of two kinds, and the experiments that they decide: seeds are counted."""
 _SIZES: Mapping[str, Mapping[str, int]] = {
-    "karpathy": {"vocab_size": 4900, "feature_dim": 86},
+    "karpathy": {"vocab_size": 4900},
     "scene_expressions": {"vocab_size": 20, "feature_dim": FEATURE_DIM},
     "scene_questions": {"vocab_size": 20, "feature_dim": FEATURE_DIM, "answers": 30},
     "number_words": {"vocab_size": 50},
 }
 """What models of a kind of data are created with to count their parameters, about; scenes are counted."""
+_COCO_FEATURES = {"features.safetensors": 86, "classes.safetensors": 80}
+"""The channels of a region in the files of `coco_boxes.py`."""
 
 
 class Condition(Config):
@@ -106,6 +132,29 @@ class Metric(Config):
         """1 where higher values are better, -1 where lower ones are."""
         return -1 if self.better == "lower" or self.reaches is not None else 1
 
+    @property
+    def bound(self) -> Bound:
+        """The smallest difference of interest."""
+        if self.learned is not None:
+            return SEEDS
+        if self.reaches is not None:
+            return STEPS
+        return CIDER_D if self.name == "CIDEr-D" else SHARE
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A smallest difference of interest, and why it is that."""
+
+    value: float
+    reason: str
+
+
+CIDER_D = Bound(0.015, "the smallest gain of one part that the papers claim (NG-SAN's Table 4: 1.5 points of 100)")
+SHARE = Bound(0.05, "one caption, answer or expression in twenty")
+STEPS = Bound(75, "three validations, between which steps are not counted")
+SEEDS = Bound(0.3, "three seeds of ten; zero of ten seeds excludes it, too")
+
 
 class Comparison(Config):
     """The difference of two conditions, seed by seed."""
@@ -123,12 +172,20 @@ class Paper(Config):
     against: float
 
 
+class Contrast(Config):
+    """A weighted sum of conditions, seed by seed."""
+
+    label: str
+    metric: str
+    weights: Mapping[str, float]
+
+
 class Primary(Comparison):
-    """The comparison that decides."""
+    """A comparison that decides."""
 
     paper: Paper
     relevant: PositiveFloat
-    """The smallest difference of interest, in units of the metric."""
+    """The smallest difference of interest by which the number of seeds was chosen, in units of the metric."""
     equal_time: str | None = None
     """The condition that takes the place of the faster one where both are given the same training time."""
     equal_time_metric: str | None = None
@@ -168,31 +225,37 @@ class Experiment(Config):
     name: str
     title: str
     question: str
-    need: str
-    """What a captioner may need, as the page "Which attention?" names it."""
-    attention: str
-    """What is compared, in a few words of the same page."""
     dataset: str
+    page: str = ""
     notes: tuple[str, ...] = ()
+    withdrawn: str = ""
+    converged: bool = False
+    """Whether trainings are so long that more steps gain nothing, by the pilot, so that equal time is no question."""
     first_seed: NonNegativeInt = FIRST_SEED
     seeds: PositiveInt
     conditions: Mapping[str, Condition]
     metrics: Mapping[str, Metric]
-    primary: Primary
+    primaries: Annotated[tuple[Primary, ...], Field(min_length=1)]
     control: Control
     pilot: Pilot | None = None
     secondary: tuple[Comparison, ...] = ()
+    contrasts: tuple[Contrast, ...] = ()
     changes: tuple[Change, ...] = ()
     design: str = Field(default="")
     """The digest of all that decides the result: the file without its notes and changes."""
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
-        for comparison in (self.primary, *self.secondary):
-            self.check_conditions([comparison.condition, comparison.against])
+        for comparison in (*self.primaries, *self.secondary):
+            self._check([comparison.condition, comparison.against], self.conditions)
             self._check([comparison.metric], self.metrics)
-        self.check_conditions([self.primary.equal_time] if self.primary.equal_time else [])
-        self._check([self.control.metric, self.primary.equal_time_metric or self.primary.metric], self.metrics)
+        for primary in self.primaries:
+            self._check([primary.equal_time] if primary.equal_time else [], self.conditions)
+            self._check([primary.equal_time_metric or primary.metric], self.metrics)
+        for contrast in self.contrasts:
+            self._check(contrast.weights, self.conditions)
+            self._check([contrast.metric], self.metrics)
+        self._check([self.control.metric], self.metrics)
         return self
 
     def check_conditions(self, names: Iterable[str]) -> None:
@@ -205,14 +268,22 @@ class Experiment(Config):
                 raise ConfigError(f"the experiment {self.name} has no {name!r}; {did_you_mean(name, known)}")
 
     @property
-    def metric(self) -> Metric:
-        """The metric of the primary comparison."""
-        return self.metrics[self.primary.metric]
+    def primary(self) -> Primary:
+        """The first primary comparison, that of the pilot and the control."""
+        return self.primaries[0]
 
-    @property
-    def predicted(self) -> int:
-        """The sign of the primary difference that follows from the paper: 1 or -1."""
-        return int(math.copysign(1, self.primary.paper.condition - self.primary.paper.against)) * self.metric.sign
+    def metric_of(self, comparison: Comparison) -> Metric:
+        """Return the metric of a comparison; where seeds are counted, whether they are closer to 1 than to chance."""
+        metric = self.metrics[comparison.metric]
+        if COUNTED.get(self.name) != metric.key or not isinstance(comparison, Primary) or metric.chance is None:
+            return metric
+        return metric.replace(label=f"seeds that learn {metric.label}", learned=(1 + metric.chance) / 2)
+
+    def predicted(self, primary: Primary) -> int:
+        """Return the sign of a primary difference that follows from the paper: 1 or -1."""
+        return (
+            int(math.copysign(1, primary.paper.condition - primary.paper.against)) * self.metrics[primary.metric].sign
+        )
 
 
 def list_experiments() -> tuple[str, ...]:
@@ -247,11 +318,14 @@ def _read(name: str, content: dict[str, Any]) -> Experiment:
     shared = {part: content.pop(part) for part in _PARTS if part in content}
     conditions = [_read_condition(name, condition, shared) for condition in content.pop("conditions")]
     metrics = [merge(Metric, metric, f"{name}.metrics") for metric in content.pop("metrics")]
-    by_key = {
+    by_key: dict[str, Any] = {
         "conditions": {condition.key: condition for condition in conditions},
         "metrics": {metric.key: metric for metric in metrics},
     }
-    return merge(Experiment, {**content, **by_key, "name": name, "design": design}, name)
+    primary = content.pop("primary")
+    by_key["primaries"] = primary if isinstance(primary, list) else [primary]
+    names = {"name": name, "page": content.pop("page", name), "design": design}
+    return merge(Experiment, {**content, **by_key, **names}, name)
 
 
 def _read_condition(name: str, condition: Mapping[str, Any], shared: Mapping[str, Mapping[str, Any]]) -> Condition:
@@ -279,27 +353,33 @@ def check_rule(experiment: Experiment) -> None:
         raise ConfigError(f"the experiment {experiment.name} {problem}")
 
 
-NO_PILOT = "has no [pilot]; run.py NAME --pilot 3 prints it"
+NO_PILOT = "has no [pilot]; run.py NAME --pilot 6 prints it"
 
 
 def problems_of(experiment: Experiment) -> Iterator[str]:
     """Yield what is wrong with an experiment, without its name."""
-    primary, pilot, metric = experiment.primary, experiment.pilot, experiment.metric
-    if primary.paper.condition == primary.paper.against:
-        yield f"predicts no sign: both scores of {primary.paper.cell} are {primary.paper.condition:g}"
-    if metric.function is not None:
-        yield f"decides by {metric.key}, which is no score of captions; compare a score of the test split"
+    primary, pilot = experiment.primary, experiment.pilot
+    recipes = {key: condition_recipe(condition) for key, condition in experiment.conditions.items()}
+    for each in experiment.primaries:
+        metric = experiment.metrics[each.metric]
+        if each.paper.condition == each.paper.against:
+            yield f"predicts no sign: both scores of {each.paper.cell} are {each.paper.condition:g}"
+        if metric.function is not None:
+            yield f"decides by {metric.key}, which is no score of captions; compare a score of the test split"
+        if experiment.name not in FIRST_RULE and each.relevant != metric.bound.value:
+            yield f"has a bound of {each.relevant:g} for {metric.key}; that of all is {metric.bound.value:g}"
     if experiment.first_seed < FIRST_SEED:
         yield f"begins with seed {experiment.first_seed}; take fresh ones, from {FIRST_SEED}"
     if pilot is None:
         yield NO_PILOT
+    elif experiment.name not in FIRST_RULE and pilot.seeds < MIN_PILOT_SEEDS:
+        yield f"has a pilot of {pilot.seeds} seeds, too few for a standard deviation; take at least {MIN_PILOT_SEEDS}"
     elif experiment.seeds < (needed := required_seeds(pilot.sd, primary.relevant)):
         yield f"has {experiment.seeds} seeds, with which it may find no effect absent; take {needed}"
     control = experiment.metrics[experiment.control.metric]
     if control.chance is None or experiment.control.at_least <= control.chance:
         yield f"has a control that chance passes; state the chance of {control.key} and ask for more"
-    recipes = {key: condition_recipe(condition) for key, condition in experiment.conditions.items()}
-    for comparison in (primary, *experiment.secondary):
+    for comparison in (*experiment.primaries, *experiment.secondary):
         pair = comparison.condition, comparison.against
         first, second = (recipes[key] for key in pair)
         name = f"{pair[0]} - {pair[1]}"
@@ -318,7 +398,7 @@ def problems_of(experiment: Experiment) -> Iterator[str]:
     slower, faster = (primary.condition, primary.against) if ratio > 1 else (primary.against, primary.condition)
     ratio = max(ratio, 1 / ratio)
     if primary.equal_time is None:
-        if ratio > MAX_TIME_RATIO:
+        if ratio > MAX_TIME_RATIO and not experiment.converged:
             yield f"trains {slower} {ratio:.2f} times as long as {faster}; name a longer one as equal_time"
         return
     longer = recipes[primary.equal_time]
@@ -337,7 +417,8 @@ def count_parameters(recipe: Recipe) -> int:
         words = TokenizedCaptions.of([references(scene) for scene in scenes]).counts()
         sizes = {"vocab_size": len(Vocabulary.from_counts(words, min_count=1)), "feature_dim": FEATURE_DIM}
     else:
-        sizes = _SIZES[data.kind]
+        width = _COCO_FEATURES.get(Path(data.features).name, 0) if data.kind == "karpathy" else 0
+        sizes = {**_SIZES[data.kind], **({"feature_dim": width} if width else {})}
     with torch.device("meta"):
         return build_model(recipe.model, {**recipe.model_overrides, **sizes}).parameter_count
 
@@ -368,13 +449,18 @@ class ConditionRun:
         return ["train", "--config", str(config), "--out", str(self.folder)]
 
 
-def experiment_runs(experiment: Experiment, out: Path, seeds: Iterable[int]) -> Iterator[ConditionRun]:
-    """Yield the runs of an experiment in the folder `out`, all conditions of one seed before the next seed."""
+def experiment_runs(
+    experiment: Experiment, out: Path, seeds: Iterable[int], changes: Mapping[str, Any] | None = None
+) -> Iterator[ConditionRun]:
+    """Yield the runs of an experiment in the folder `out`, all conditions of one seed before the next seed.
+
+    changes: of the recipes of all conditions, for a pilot that chooses by validation; such runs are not tested.
+    """
     for seed in seeds:
         for condition in experiment.conditions.values():
-            recipe = condition_recipe(condition)
+            recipe = condition_recipe(condition).override(changes or {})
             folder = out / f"{condition.recipe}-{digest_of(recipe)[:8]}" / f"seed{seed}"
-            run = RowRun(condition.key, recipe, (folder,), {"test": ""}, BEAM_SIZE, "fast")
+            run = RowRun(condition.key, recipe, (folder,), {"test": ""}, BEAM_SIZE, "fast", is_scored=not changes)
             yield ConditionRun(condition, seed, with_seed(recipe, seed, out), count_steps(recipe), run)
 
 

@@ -13,14 +13,16 @@ from typing import Any
 import coco_boxes
 import numpy as np
 import torch
-from experiment import BEAM_SIZE, ConditionRun, Experiment, Metric
+from experiment import FIRST_SEED, ConditionRun, Experiment, Metric
 from jaxtyping import Float
 from torch import Tensor
 
 from legenda.compute import SearchOptions
+from legenda.errors import ConfigError
 from legenda.evaluation.runs import load_captioner_run
 from legenda.io import get_field, read_json, write_json
 from legenda.metrics.diversity import measure_diversity
+from legenda.metrics.evaluation import evaluate
 from legenda.metrics.spice import JARS_VARIABLE, spice
 from legenda.models.checkpoint import load_any
 from legenda.run_folder import CONFIG, evaluation_path
@@ -52,32 +54,73 @@ def describe_machine() -> str:
     return ", ".join([name, *numbers, f"{os.cpu_count()} cores", f"torch {torch.__version__}"])
 
 
-def collect(experiment: Experiment, runs: Iterable[ConditionRun]) -> dict[str, Any]:
-    """Return the numbers of the runs that are finished and evaluated.
+def collect(
+    experiment: Experiment, runs: Iterable[ConditionRun], stored: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """Return the numbers of all conditions, by key: those stored, and those of finished and evaluated runs.
 
-    conditions: by key, with the number of parameters, the steps of the training, `kept_bytes`, the commits of the code,
-    and for each seed the metrics and the seconds of training and evaluation; null where a score was not reached, or has
-    no value.
+    Each condition has the number of parameters, the steps of the training, `kept_bytes`, the commits of the code, the
+    machines, and for each seed the metrics and the seconds of training and evaluation; null where a score was not
+    reached, or has no value. With captions of people it has the CIDEr-D of each test image, too, see `image_scores`.
     """
-    conditions: dict[str, Any] = {}
+    conditions: dict[str, Any] = {key: {**value, "seeds": dict(value["seeds"])} for key, value in stored.items()}
     for run in runs:
-        if (scores := run.run.scores()) is not None and (run.folder / SECONDS).exists():
-            if (condition := conditions.get(run.condition.key)) is None:
-                condition = {"steps": run.steps, "parameters": _parameters(run), "kept_bytes": _computed("kept", run)}
-                condition |= {"commits": [], "seeds": {}}
-                conditions[run.condition.key] = condition
-            commit = read_json(run.folder / CONFIG)["environment"]["commit"]
-            condition["commits"] = sorted({*condition["commits"], commit})
-            values = {key: _value(metric, run, scores) for key, metric in experiment.metrics.items()}
-            seconds = read_json(run.folder / SECONDS, HINT)
-            condition["seeds"][str(run.seed)] = {**values, "seconds": seconds}
-    return {"machine": describe_machine(), "beam_size": BEAM_SIZE, "conditions": conditions}
+        done = run.run.is_trained() and run.run.scores() is not None and (run.folder / SECONDS).exists()
+        if not done or (scores := run.run.scores()) is None:
+            continue
+        if (condition := conditions.get(run.condition.key)) is None:
+            condition = {"steps": run.steps, "parameters": _parameters(run), "kept_bytes": _computed("kept", run)}
+            condition |= {"commits": [], "seeds": {}}
+            conditions[run.condition.key] = condition
+        if str(run.seed) in condition["seeds"]:
+            continue
+        seconds = read_json(run.folder / SECONDS, HINT)
+        commit = seconds.pop("commit", None) or read_json(run.folder / CONFIG)["environment"]["commit"]
+        condition["commits"] = sorted({*condition["commits"], commit})
+        condition["machines"] = sorted({*condition.get("machines", ()), describe_machine()})
+        values = {key: _value(metric, run, scores) for key, metric in experiment.metrics.items()}
+        condition["seeds"][str(run.seed)] = {**values, "seconds": seconds}
+        if run.recipe.data.kind == "karpathy":
+            _add_images(condition, image_scores(run))
+    return conditions
+
+
+def measured(conditions: Mapping[str, Any], run: ConditionRun) -> Mapping[str, Any]:
+    """Return the numbers of a run among those of the conditions; none where it has none."""
+    return conditions.get(run.condition.key, {"seeds": {}})["seeds"].get(str(run.seed), {})
+
+
+def best_validation(run: ConditionRun) -> float:
+    """Return the best score on the validation split by which the run chose its weights."""
+    monitor = run.recipe.stages[-1].monitor
+    return max(record["validation"][monitor] for record in read_history(run.folder) if "validation" in record)
+
+
+def image_scores(run: ConditionRun) -> np.ndarray:
+    """Return the CIDEr-D of each test caption, in the order of the sorted image ids."""
+    captions = read_json(evaluation_path(run.folder, "test"), HINT)["captions"]
+    split = run.recipe.data.split("test")
+    references = dict(zip(split.ids, split.references, strict=True))
+    scores = evaluate(captions, {image: references[image] for image in captions}, metrics=["CIDEr-D"]).per_image
+    return np.array([scores[image]["CIDEr-D"] for image in sorted(captions)])
+
+
+def _add_images(condition: dict[str, Any], scores: np.ndarray) -> None:
+    """Add a seed's scores of the images to the mean over seeds, which is written in thousandths, as one line."""
+    images = condition.get("images", {"seeds": 0, "thousandths": "0 " * len(scores)})
+    mean = np.array(images["thousandths"].split(), float) / 1000
+    mean = (mean * images["seeds"] + scores) / (images["seeds"] + 1)
+    thousandths = " ".join(f"{value:.2f}" for value in 1000 * mean)
+    condition["images"] = {"seeds": images["seeds"] + 1, "thousandths": thousandths}
 
 
 def read_results(path: Path) -> dict[str, Any]:
-    """Return the numbers of a JSON file; raise DataError for another file."""
+    """Return the numbers of a JSON file.
+
+    Raise DataError for another file, and ConfigError for a seed of a pilot among those of a verdict.
+    """
     content = read_json(path, HINT)
-    for name, kind in (("experiment", str), ("conditions", dict), ("designs", list), ("machine", str)):
+    for name, kind in (("experiment", str), ("conditions", dict), ("designs", list)):
         get_field(content, name, kind, str(path), HINT)
     for key, condition in content["conditions"].items():
         where = f"the condition {key} of {path}"
@@ -85,7 +128,9 @@ def read_results(path: Path) -> dict[str, Any]:
         get_field(condition, "steps", int, where, HINT)
         get_field(condition, "kept_bytes", int | float, where, HINT)
         get_field(condition, "commits", list, where, HINT)
-        get_field(condition, "seeds", dict, where, HINT)
+        for seed in get_field(condition, "seeds", dict, where, HINT):
+            if not seed.isdecimal() or int(seed) < FIRST_SEED:
+                raise ConfigError(f"{where} has the seed {seed}; those of a verdict begin with {FIRST_SEED}")
     return content
 
 

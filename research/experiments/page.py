@@ -1,55 +1,63 @@
-"""The pages of experiments, made from their numbers alone: one for each, all in one table, and "Which attention?".
-
-Beside them, SVG figures: of each experiment every seed, and of all primary comparisons one forest plot.
-"""
+"""The pages of experiments, made from their numbers alone: one for each claim, all in one table, "Which attention?"."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
+from itertools import groupby
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from analysis import Effect, Verdict, decide, holm, paired_effect
-from experiment import FOLDER, Comparison, Experiment, Metric, get_experiment, list_experiments
+import numpy as np
+from analysis import Effect, Verdict, decide, holm, paired_effect, power, share_interval
+from experiment import (
+    FIRST_RULE,
+    FOLDER,
+    Comparison,
+    Contrast,
+    Experiment,
+    Metric,
+    Primary,
+    get_experiment,
+    list_experiments,
+)
 from measures import HINT, read_results
 
 from legenda.errors import ConfigError
-from legenda.io import verified, write_text
+from legenda.io import read_text, verified, write_text
 
 RESULTS = FOLDER / "results"
 WHICH = FOLDER.parent / "which-attention.md"
-_WIDTH, _LABELS, _ROW, _HEAD, _FOOT = 760, 250, 26, 40, 46
-_STYLE = (
-    "<style>text{fill:#222}.axis{stroke:#999}.mark{stroke:#222;stroke-width:2}.dot{fill:#4477aa;fill-opacity:.6}"
-    ".open{fill:none;stroke:#4477aa}.chance{stroke:#bb5566;stroke-dasharray:4 3}.bound{fill:#e6e6e6}.back{fill:#fff}"
-    "@media(prefers-color-scheme:dark){text{fill:#ddd}.axis{stroke:#777}.mark{stroke:#eee}.dot{fill:#77aadd}"
-    ".open{stroke:#77aadd}.bound{fill:#333}.back{fill:#111}}</style>"
-)
-USE: Mapping[Verdict, str] = {
-    "supported": "use it",
-    "contradicted": "leave it out",
-    "no relevant effect": "makes no relevant difference",
-    "inconclusive": "not known",
+TITLES = {
+    "relative_geometry": "Relative geometry finds what is next to what in drawn scenes",
+    "branches": "Branches and dropping, from few examples",
 }
+"""Of the pages of several experiments."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A primary comparison: its effect, its p value by Holm over those of all experiments, and what follows.
+
+    effect: None with fewer than two seeds. verdict: None until all seeds are there, and where it is withdrawn.
+    """
+
+    primary: Primary
+    metric: Metric
+    effect: Effect | None
+    adjusted_p: float
+    verdict: Verdict | None
 
 
 @dataclass(frozen=True)
 class Result:
-    """An experiment with its numbers; p, the primary effect and its verdict follow from them.
-
-    effect: None with fewer than two seeds. adjusted_p: by Holm, over the primary comparisons of all experiments.
-    verdict: None until all seeds are there.
-    """
+    """An experiment with its numbers, from which its decisions and its control follow."""
 
     experiment: Experiment
     numbers: Mapping[str, Any]
-    effect: Effect | None
-    adjusted_p: float
+    decisions: tuple[Decision, ...]
     control: float | None
-    verdict: Verdict | None
 
     @property
     def conditions(self) -> Mapping[str, Any]:
@@ -59,11 +67,20 @@ class Result:
 
 def differences(experiment: Experiment, conditions: Mapping[str, Any], comparison: Comparison) -> dict[str, float]:
     """Return the difference of each seed that both conditions have."""
-    metric = experiment.metrics[comparison.metric]
-    first, second = (conditions.get(key, {"seeds": {}}) for key in (comparison.condition, comparison.against))
-    shared = [seed for seed in first["seeds"] if seed in second["seeds"]]
-    pairs = {seed: (value_of(first, seed, metric), value_of(second, seed, metric)) for seed in shared}
-    return {seed: a - b for seed, (a, b) in pairs.items() if a is not None and b is not None}
+    weights = {comparison.condition: 1.0, comparison.against: -1.0}
+    return _sums(conditions, weights, experiment.metric_of(comparison))
+
+
+def _sums(conditions: Mapping[str, Any], weights: Mapping[str, float], metric: Metric) -> dict[str, float]:
+    """Return the weighted sum of the conditions for each seed that all of them have."""
+    seeds = [conditions.get(key, {"seeds": {}})["seeds"] for key in weights]
+    shared = [seed for seed in seeds[0] if all(seed in others for others in seeds)]
+    values = {seed: [value_of(conditions[key], seed, metric) for key in weights] for seed in shared}
+    return {
+        seed: sum(weight * value for weight, value in zip(weights.values(), row, strict=True) if value is not None)
+        for seed, row in values.items()
+        if None not in row
+    }
 
 
 def value_of(condition: Mapping[str, Any], seed: str, metric: Metric) -> float | None:
@@ -74,23 +91,67 @@ def value_of(condition: Mapping[str, Any], seed: str, metric: Metric) -> float |
     return float(value) if metric.learned is None else float(value >= metric.learned)
 
 
+def effect_of(experiment: Experiment, conditions: Mapping[str, Any], part: Comparison | Contrast) -> Effect | None:
+    """Return the effect of a comparison or contrast; None with fewer than two seeds."""
+    if isinstance(part, Contrast):
+        values = list(_sums(conditions, part.weights, experiment.metrics[part.metric]).values())
+        return paired_effect(values) if len(values) > 1 else None
+    values = list(differences(experiment, conditions, part).values())
+    return paired_effect(values, _image_error(conditions, part)) if len(values) > 1 else None
+
+
+def _image_error(conditions: Mapping[str, Any], part: Comparison) -> float:
+    """Return the standard error of a difference of CIDEr-D that comes from the choice of test images, 0 if unknown."""
+    both = [conditions[key].get("images") for key in (part.condition, part.against)]
+    if part.metric != "CIDEr-D" or None in both or both[0]["seeds"] != both[1]["seeds"]:
+        return 0.0
+    first, second = (np.array(images["thousandths"].split(), float) / 1000 for images in both)
+    return float((first - second).std(ddof=1) / np.sqrt(len(first)))
+
+
 def read_all(folder: Path) -> dict[str, Result]:
     """Return the results of all experiments that have numbers in a folder, with verdicts where they are complete.
 
-    Raise ConfigError for numbers of another design.
+    Raise ConfigError for numbers of another design, and for seeds of pilots among those of a verdict.
     """
     names = [name for name in list_experiments() if (folder / f"{name}.json").exists()]
     numbers = {name: read_results(folder / f"{name}.json") for name in names}
-    for name in names:
-        check_design(get_experiment(name), numbers[name]["designs"])
-    effects: dict[str, Effect | None] = {}
+    effects: dict[tuple[str, int], Effect | None] = {}
     for name in names:
         experiment = get_experiment(name)
-        values = list(differences(experiment, numbers[name]["conditions"], experiment.primary).values())
-        effects[name] = paired_effect(values) if len(values) > 1 else None
-    complete = {n: e for n, e in effects.items() if e and len(e.differences) >= get_experiment(n).seeds}
-    adjusted = holm({name: effect.p for name, effect in complete.items()}, len(list_experiments()))
-    return {name: _result(get_experiment(name), numbers[name], effects[name], adjusted.get(name)) for name in names}
+        check_design(experiment, numbers[name]["designs"])
+        for index, primary in enumerate(experiment.primaries):
+            effects[name, index] = effect_of(experiment, numbers[name]["conditions"], primary)
+    complete = {k: e.p for k, e in effects.items() if e and len(e.differences) >= get_experiment(k[0]).seeds}
+    adjusted = holm(complete, count_primaries())
+    results = {}
+    for name in names:
+        experiment = get_experiment(name)
+        control = _control(experiment, numbers[name]["conditions"])
+        passed = control is not None and control >= experiment.control.at_least
+        decisions = []
+        for index, primary in enumerate(experiment.primaries):
+            metric, effect, p = experiment.metric_of(primary), effects[name, index], adjusted.get((name, index))
+            verdict: Verdict | None = None
+            if effect is not None and p is not None and not experiment.withdrawn:
+                sign = experiment.predicted(primary)
+                steps = metric.reaches is not None
+                verdict = decide(effect, p, sign, metric.bound.value, control_passed=passed, steps=steps)
+            decisions.append(Decision(primary, metric, effect, 1.0 if p is None else p, verdict))
+        results[name] = Result(experiment, numbers[name], tuple(decisions), control)
+    return results
+
+
+def count_primaries() -> int:
+    """Return the number of primary comparisons of all experiments, those without numbers and those withdrawn too."""
+    return sum(len(get_experiment(name).primaries) for name in list_experiments())
+
+
+def _control(experiment: Experiment, conditions: Mapping[str, Any]) -> float | None:
+    baseline = conditions.get(experiment.primary.against, {"seeds": {}})
+    metric = experiment.metrics[experiment.control.metric]
+    values = [v for seed in baseline["seeds"] if (v := value_of(baseline, seed, metric)) is not None]
+    return fmean(values) if values else None
 
 
 def check_design(experiment: Experiment, designs: Sequence[Mapping[str, str]]) -> None:
@@ -102,137 +163,209 @@ def check_design(experiment: Experiment, designs: Sequence[Mapping[str, str]]) -
         )
 
 
-def _result(experiment: Experiment, numbers: Mapping[str, Any], effect: Effect | None, p: float | None) -> Result:
-    baseline = numbers["conditions"].get(experiment.primary.against, {"seeds": {}})
-    metric = experiment.metrics[experiment.control.metric]
-    values = [v for seed in baseline["seeds"] if (v := value_of(baseline, seed, metric)) is not None]
-    control = fmean(values) if values else None
-    verdict = None
-    if effect is not None and p is not None and control is not None:
-        passed = control >= experiment.control.at_least
-        relevant = experiment.primary.relevant
-        verdict = decide(effect, p, experiment.predicted, relevant, control_passed=passed)
-    return Result(experiment, numbers, effect, 1.0 if p is None else p, control, verdict)
-
-
 def core_hours(results: Iterable[Result]) -> float:
-    """Return the processor time of all runs that have numbers."""
-    seconds = [
-        value
+    """Return the processor time of all runs that have numbers, in verdicts or pilots."""
+    seeds = [
+        seed["seconds"]
         for result in results
         for condition in result.conditions.values()
         for seed in condition["seeds"].values()
-        for value in (seed["seconds"].get("train", 0), seed["seconds"].get("evaluate", 0))
     ]
-    return sum(seconds) / 3600
+    seeds += [pilot["seconds"] for result in results for pilot in result.numbers.get("pilots", ())]
+    return sum(each.get("train", 0) + each.get("evaluate", 0) for each in seeds) / 3600
 
 
 def write_pages(folder: Path = RESULTS) -> list[Path]:
     """Write the pages and figures of all results in a folder; "Which attention?" only for the published ones."""
+    from plots import draw_forest, draw_page
+    from which import which_page
+
     results = verified(lambda: read_all(folder), folder, HINT)
+    shown = sorted((r for r in results.values() if not r.experiment.withdrawn), key=lambda r: r.experiment.page)
     pages = {}
-    for name, result in results.items():
-        pages[folder / f"{name}.md"] = "\n".join(_experiment_page(result)) + "\n"
-        pages[folder / f"{name}.svg"] = draw_seeds(result)
+    for name, group in groupby(shown, lambda r: r.experiment.page):
+        parts = list(group)
+        pages[folder / f"{name}.md"] = "\n".join(_page(name, parts)) + "\n"
+        pages[folder / f"{name}.svg"] = draw_page(parts)
     pages[folder / "README.md"] = "\n".join(_table_page(results)) + "\n"
-    pages[folder / "forest.svg"] = draw_forest(list(results.values()))
+    pages[folder / "forest.svg"] = draw_forest(shown)
     if folder.resolve() == RESULTS.resolve():
-        pages[WHICH] = "\n".join(_which_page(results)) + "\n"
+        pages[WHICH] = which_page(results)
     for path, text in pages.items():
         write_text(path, text)
     return list(pages)
 
 
-def _experiment_page(result: Result) -> Iterator[str]:
-    experiment, primary, numbers = result.experiment, result.experiment.primary, result.numbers
-    effect, metric = result.effect, result.experiment.metric
-    yield f"# {experiment.title}\n\n{experiment.question}\n\n**{_verdict_sentence(result)}**\n"
-    yield "## The primary comparison\n"
-    paper, equal_time = primary.paper, _equal_time(experiment)
-    sign = "above 0" if experiment.predicted > 0 else "below 0"
-    yield (
-        f"`{primary.condition}` − `{primary.against}`, {metric.label}. {paper.cell}: {paper.condition:g} against "
-        f"{paper.against:g}, so the difference should be {sign}. The smallest difference of interest is "
-        f"{_number(primary.relevant, metric)}.\n"
-    )
-    yield "| comparison | seeds | mean difference | 95 % interval | 90 % interval | p (sign flips) | p (Holm) |"
-    yield "|---|---|---|---|---|---|---|"
-    yield _effect_row("at equal steps", effect, metric, result.adjusted_p)
-    if equal_time is not None:
-        other = experiment.metrics[equal_time.metric]
-        name = "at equal time" if other is metric else f"at equal time, {other.label}"
-        yield f"{_effect_row(name, _effect(result, equal_time), other)} |"
-    control = experiment.metrics[experiment.control.metric]
-    passed = "not measured" if result.control is None else _number(result.control, control)
-    yield (
-        f"\nControl: {control.label} of the baseline must be at least {_number(experiment.control.at_least, control)} "
-        f"on average (by chance {control.chance:.3g}); it is {passed}."
-    )
-    for part in filter(None, (primary, equal_time)):
-        if ratio := time_ratio(result, part):
-            yield f"`{part.condition}` trains {ratio:.2f} times as long as `{part.against}`."
-    if equal_time is None:
-        yield "Their times differed by less than 5 % in the pilot, so that no condition has more steps."
-    yield f"\n![Every seed, and the mean with its 95 % interval]({experiment.name}.svg)\n"
-    yield from (f"{note}\n" for note in experiment.notes)
-    if experiment.secondary:
-        yield "## Other comparisons\n\nNot corrected for their number, and without a verdict.\n"
-        yield "| difference | of | seeds | mean | 95 % interval | 90 % interval | p (sign flips) |"
-        yield "|---|---|---|---|---|---|---|"
-        for part in experiment.secondary:
-            other = experiment.metrics[part.metric]
-            row = _effect_row(f"`{part.condition}` − `{part.against}` | {other.label}", _effect(result, part), other)
-            yield row
-    yield f"\n## Dataset\n\n{experiment.dataset.strip()}\n\n## Conditions\n"
-    yield "| | model | recipe | parameters | kept for the backward pass | steps | seeds | seconds of training |"
-    yield "|---|---|---|---|---|---|---|---|"
-    for key, condition in experiment.conditions.items():
-        if (measured := result.conditions.get(key)) is not None:
-            seconds = [seed["seconds"]["train"] for seed in measured["seeds"].values() if is_timed(seed)]
-            time = f"{fmean(seconds):.1f}" if seconds else "–"
-            sizes = f"{measured['parameters']:,} | {measured['kept_bytes'] / 2**20:.3g} MiB | {measured['steps']:,}"
-            sizes += f" | {len(measured['seeds'])} | {time}"
-            yield f"| `{key}` | {condition.label} | `{condition.recipe}` | {sizes} |"
-    yield "\n## Scores\n\nMeans and standard deviations over seeds; the JSON file has each seed."
-    if any(metric.reaches is not None for metric in experiment.metrics.values()):
-        yield "A seed that does not reach a score counts with the steps of its whole training."
+def name_of(result: Result, part: Comparison) -> str:
+    """Return what is compared, in plain words."""
+    conditions = result.experiment.conditions
+    return f"{conditions[part.condition].label} − {conditions[part.against].label}"
+
+
+def _page(name: str, results: Sequence[Result]) -> Iterator[str]:
+    yield f"# {TITLES.get(name, results[0].experiment.title)}\n"
+    for result in results:
+        yield f"{result.experiment.question}\n"
+    yield "| comparison | seeds | difference | 95 % interval | 90 % interval | p | p (Holm) | bound | verdict |"
+    yield f"|{'---|' * 9}"
+    for result in results:
+        for decision in result.decisions:
+            verdict = decision.verdict or _waiting(result, decision)
+            yield (
+                f"| {name_of(result, decision.primary)}: {decision.metric.label} | "
+                f"{_effect_cells(decision.effect, decision.metric)} | "
+                f"{decision.adjusted_p:.2g} | {_number(decision.metric.bound.value, decision.metric)} | **{verdict}** |"
+            )
+    yield f"\n![Every seed and every pair of seeds]({name}.svg)\n"
+    for result in results:
+        yield from (f"{note}\n" for note in result.experiment.notes)
+        yield from _predictions(result)
+    if name == "relative_geometry":
+        yield from _learned_table(results)
+    yield from _other_table(results)
+    for result in results:
+        yield from _details(result)
+    names = " ".join(result.experiment.name for result in results)
+    yield f"```bash\npython research/experiments/run.py {names}\n```"
+
+
+def _waiting(result: Result, decision: Decision) -> str:
+    done = len(decision.effect.differences) if decision.effect else 0
+    return f"not decided: {done} of {result.experiment.seeds} seeds"
+
+
+def _predictions(result: Result) -> Iterator[str]:
+    cells = []
+    for decision in result.decisions:
+        paper, sign = decision.primary.paper, "above" if result.experiment.predicted(decision.primary) > 0 else "below"
+        cells.append(f"{paper.cell}: {paper.condition:g} against {paper.against:g}, so {sign} 0")
+    yield f"Predicted (`{result.experiment.name}`): {'; '.join(cells)}.\n"
+
+
+def _learned_table(results: Sequence[Result]) -> Iterator[str]:
+    yield "Seeds that learn it, which come closer to 1 than to chance, with Clopper and Pearson's 95 % interval:\n"
+    yield "| experiment | score | model | seeds that learn | 95 % |\n|---|---|---|---|---|"
+    for result in results:
+        label = result.experiment.metrics[result.experiment.primary.metric].label
+        for key in result.conditions:
+            count, total = learned_seeds(result, key)
+            low, high = share_interval(count, total)
+            model = result.experiment.conditions[key].label
+            yield f"| `{result.experiment.name}` | {label} | {model} | {count} of {total} | {low:.2f} to {high:.2f} |"
     yield ""
-    yield from _score_table(result)
-    yield "\n## Design\n"
-    pilot = experiment.pilot
-    if pilot is not None:
-        yield (
-            f"{experiment.seeds} seeds from {experiment.first_seed}; the standard deviation of {pilot.seeds} pilot "
-            f"differences, with seeds below 100, was {_number(pilot.sd, metric)}."
-        )
-    for design in numbers["designs"]:
-        yield f"Design `{design['design']}`, first run on {design['date']}."
-    commits = sorted({commit for condition in result.conditions.values() for commit in condition["commits"]})
-    yield f"The code of the runs: {', '.join(f'`{commit[:12]}`' for commit in commits)}."
-    for change in experiment.changes:
-        yield f"\nChanged on {change.date}, after `{change.design}`: {change.what} Why: {change.why}"
+
+
+def learned_seeds(result: Result, condition: str) -> tuple[int, int]:
+    """Return how many seeds of a condition come closer to 1 than to chance in the primary metric, and of how many."""
+    metric = result.experiment.metrics[result.experiment.primary.metric]
+    limit = (1 + (metric.chance or 0)) / 2
+    values = [seed[metric.key] >= limit for seed in result.conditions[condition]["seeds"].values()]
+    return sum(values), len(values)
+
+
+def _other_table(results: Sequence[Result]) -> Iterator[str]:
+    rows = []
+    for result in results:
+        experiment = result.experiment
+        parts: list[Comparison | Contrast] = [*experiment.secondary, *experiment.contrasts]
+        timed = [part for primary in experiment.primaries if (part := equal_time(experiment, primary)) is not None]
+        counted = [p for p in experiment.primaries if experiment.metric_of(p) is not experiment.metrics[p.metric]]
+        means = [Comparison(condition=p.condition, against=p.against, metric=p.metric) for p in counted]
+        for part in (*means, *timed, *parts):
+            if (effect := effect_of(experiment, result.conditions, part)) is not None:
+                metric = experiment.metrics[part.metric]
+                label = part.label if isinstance(part, Contrast) else name_of(result, part)
+                rows.append(f"| {label}: {metric.label} | {_effect_cells(effect, metric)} |")
+    if rows:
+        yield "Without a verdict, and not corrected for their number:\n"
+        yield "| comparison | seeds | difference | 95 % interval | 90 % interval | p |\n|---|---|---|---|---|---|"
+        yield from rows
+        yield ""
+
+
+def _details(result: Result) -> Iterator[str]:
+    experiment, metrics = result.experiment, result.experiment.metrics
+    yield f"## `{experiment.name}`\n\n{experiment.dataset.strip()}\n"
+    head = ["parameters", "kept for the backward pass", "steps", "seeds", "seconds of training"]
+    yield f"| model | {' | '.join(head)} | {' | '.join(metric.label for metric in metrics.values())} |"
+    yield f"|{'---|' * (1 + len(head) + len(metrics))}"
+    chances = ["" if metric.chance is None else f"{metric.chance:.3g}" for metric in metrics.values()]
+    yield f"| by chance | | | | | | {' | '.join(chances)} |"
+    for key, condition in experiment.conditions.items():
+        if (numbers := result.conditions.get(key)) is not None:
+            seconds = [seed["seconds"]["train"] for seed in numbers["seeds"].values() if is_timed(seed)]
+            cells = [f"{condition.label} (`{key}`)", f"{numbers['parameters']:,}"]
+            cells += [f"{numbers['kept_bytes'] / 2**20:.3g} MiB", f"{numbers['steps']:,}", str(len(numbers["seeds"]))]
+            cells += [f"{fmean(seconds):.1f}" if seconds else "–", *(_cell(numbers, each) for each in metrics.values())]
+            yield f"| {' | '.join(cells)} |"
+    yield ""
+    control = metrics[experiment.control.metric]
+    value = "not measured" if result.control is None else _number(result.control, control)
     yield (
-        f"\n{core_hours([result]):.2f} core-hours of training and evaluation, one thread ({numbers['machine']}). "
-        "Scores are those of the test split, captions and translations by beam search with "
-        f"{numbers['beam_size']} beams.\n"
+        f"Means ± standard deviations over seeds. Control: {control.label} of the baseline is {value}, and must be at "
+        f"least {_number(experiment.control.at_least, control)}."
     )
-    yield f"```bash\npython research/experiments/run.py {experiment.name}\n```"
+    yield from _design(result)
 
 
-def _verdict_sentence(result: Result) -> str:
-    done = len(result.effect.differences) if result.effect else 0
-    if result.verdict is None:
-        return f"No verdict yet: {done} of {result.experiment.seeds} seeds are there."
-    experiment, primary = result.experiment, result.experiment.primary
-    failed = result.control is not None and result.control < experiment.control.at_least
-    reason = " (the baseline fails the control)" if failed else ""
-    pair = f"`{primary.condition}` against `{primary.against}`, {experiment.metric.label}"
-    return f"{result.verdict.capitalize()} on this data set at this budget{reason}: {pair}."
+def _design(result: Result) -> Iterator[str]:
+    experiment, metric = result.experiment, result.decisions[0].metric
+    pilot, effect, tests = experiment.pilot, result.decisions[0].effect, count_primaries()
+    if pilot is not None and effect is not None and metric.learned is None:
+        spread = stdev(effect.differences)
+        chance = power(len(effect.differences), spread, metric.bound.value, tests)
+        yield (
+            f"The standard deviation of {pilot.seeds} pilot differences was {_number(pilot.sd, metric)}, that of the "
+            f"{len(effect.differences)} seeds is {_number(spread, metric)}: a difference of the bound would be found, "
+            f"after correction for {tests} comparisons, with a chance of {chance:.2f}."
+        )
+    if experiment.name in FIRST_RULE and (by_design := _verdict_by_design(result)) is not None:
+        same = "the same" if by_design == result.decisions[0].verdict else f'"{by_design}"'
+        bound = _number(experiment.primary.relevant, experiment.metrics[metric.key])
+        yield f"The design's bound was {bound}, of the mean score; with it the first verdict is {same}."
+    designs = [f"design `{each['design']}`, first run on {each['date']}" for each in result.numbers["designs"]]
+    commits = sorted({_short(commit) for c in result.conditions.values() for commit in c["commits"]})
+    machines = sorted({m for c in result.conditions.values() for m in c.get("machines", ())})
+    machines = machines or [result.numbers["machine"]] if result.conditions else []
+    about = [*designs, *(["code " + ", ".join(f"`{commit}`" for commit in commits)] if commits else []), *machines]
+    if about:
+        yield f"Provenance: {'; '.join(about)}; {core_hours([result]):.2f} core-hours."
+    for change in experiment.changes:
+        yield f"Changed on {change.date}, after `{change.design}`: {change.what} Why: {change.why}"
+    yield ""
+    if pilots := result.numbers.get("pilots"):
+        scores = [key for key in experiment.metrics if any(key in each for each in pilots)]
+        head = ["model", "seed", "changes", "steps", "validation", "seconds", *scores]
+        yield f"Pilots, seeds below 100, in no verdict:\n\n| {' | '.join(head)} |\n|{'---|' * len(head)}"
+        for each in sorted(pilots, key=lambda e: (e["condition"], e["changes"], e["seed"])):
+            cells = [f"{each[key]:.4f}" if key in each else "" for key in scores]
+            row = f"| {each['condition']} | {each['seed']} | {', '.join(each['changes'])} | {each['steps']:,} | "
+            yield f"{row}{each['validation']:.4f} | {each['seconds']['train']:.0f} | {' | '.join(cells)} |"
+        yield ""
 
 
-def _equal_time(experiment: Experiment) -> Comparison | None:
+def _verdict_by_design(result: Result) -> Verdict | None:
+    """Return the first verdict by the bound of the design, where that differs from the one of all; else None."""
+    experiment, primary, first = result.experiment, result.experiment.primary, result.decisions[0]
+    plain = Comparison(condition=primary.condition, against=primary.against, metric=primary.metric)
+    if first.verdict is None or primary.relevant == first.metric.bound.value:
+        return None
+    effect = effect_of(experiment, result.conditions, plain)
+    if effect is None or result.control is None:
+        return None
+    passed, steps = result.control >= experiment.control.at_least, first.metric.reaches is not None
+    sign, p = experiment.predicted(primary), first.adjusted_p
+    return decide(effect, p, sign, primary.relevant, control_passed=passed, steps=steps)
+
+
+def _short(commit: str) -> str:
+    """Return the first digits of a commit, with "-dirty" where the tree differed from it."""
+    return commit[:12] + ("-dirty" if commit.endswith("-dirty") else "")
+
+
+def equal_time(experiment: Experiment, primary: Primary) -> Comparison | None:
     """Return the primary comparison with the longer training in the place of the faster model; None without one."""
-    primary, longer = experiment.primary, experiment.primary.equal_time
+    longer = primary.equal_time
     if longer is None:
         return None
     condition, against = experiment.conditions[longer], experiment.conditions[primary.against]
@@ -242,22 +375,17 @@ def _equal_time(experiment: Experiment) -> Comparison | None:
     return Comparison(condition=pair[0], against=pair[1], metric=primary.equal_time_metric or primary.metric)
 
 
-def _effect(result: Result, comparison: Comparison) -> Effect | None:
-    values = list(differences(result.experiment, result.conditions, comparison).values())
-    return paired_effect(values) if len(values) > 1 else None
-
-
-def _effect_row(name: str, effect: Effect | None, metric: Metric, adjusted_p: float | None = None) -> str:
-    adjusted = "" if adjusted_p is None else f" {adjusted_p:.2g} |"
+def _effect_cells(effect: Effect | None, metric: Metric) -> str:
     if effect is None:
-        return f"| {name} | – | – | – | – | – |{' – |' if adjusted else ''}"
+        return "– | – | – | – | –"
     return (
-        f"| {name} | {len(effect.differences)} | {_number(effect.mean, metric)} | {_bounds(effect.interval, metric)} | "
-        f"{_bounds(effect.inner, metric)} | {effect.p:.2g} |{adjusted}"
+        f"{len(effect.differences)} | {_number(effect.mean, metric)} | {bounds(effect.interval, metric)} | "
+        f"{bounds(effect.inner, metric)} | {effect.p:.2g}"
     )
 
 
-def _bounds(interval: tuple[float, float], metric: Metric) -> str:
+def bounds(interval: tuple[float, float], metric: Metric) -> str:
+    """Return an interval in words."""
     return f"{_number(interval[0], metric)} to {_number(interval[1], metric)}"
 
 
@@ -267,42 +395,38 @@ def _number(value: float, metric: Metric) -> str:
     return f"{value:.3g}" if abs(value) >= 10 else f"{round(value, 3) + 0.0:.3f}"  # -0.0 becomes 0.0
 
 
+def effect_text(effect: Effect, metric: Metric, seeds: int) -> str:
+    """Return a difference with its 95 % interval and the number of seeds."""
+    return f"{_number(effect.mean, metric)} ({bounds(effect.interval, metric)}; {seeds} seeds)"
+
+
 def is_timed(seed: Mapping[str, Any]) -> bool:
     """Return whether a seed's training time is known: it ran from its beginning to its end in one call."""
     return "train" in seed["seconds"] and not seed["seconds"].get("resumed")
 
 
 def time_ratio(result: Result, comparison: Comparison) -> float | None:
-    """Return the training time of a condition, in that of the other one; None where it is not known."""
-    times = []
-    for key in (comparison.condition, comparison.against):
-        seeds = result.conditions.get(key, {"seeds": {}})["seeds"].values()
-        times.append([seed["seconds"]["train"] for seed in seeds if is_timed(seed)])
-    return fmean(times[0]) / fmean(times[1]) if all(times) else None
+    """Return the training time of a condition, in that of the other one; None where it is not known.
+
+    Times of two machines are not compared.
+    """
+    both = [result.conditions.get(key, {"seeds": {}}) for key in (comparison.condition, comparison.against)]
+    times = [[seed["seconds"]["train"] for seed in each["seeds"].values() if is_timed(seed)] for each in both]
+    if not all(times) or both[0].get("machines") != both[1].get("machines"):
+        return None
+    return fmean(times[0]) / fmean(times[1])
 
 
-def memory_ratio(result: Result) -> float:
-    """Return what a training step of the primary condition keeps for its backward pass, in what its baseline keeps."""
-    primary = result.experiment.primary
-    return result.conditions[primary.condition]["kept_bytes"] / result.conditions[primary.against]["kept_bytes"]
-
-
-def _score_table(result: Result) -> Iterator[str]:
-    metrics = result.experiment.metrics.values()
-    yield f"| | {' | '.join(metric.label for metric in metrics)} |\n|---|{'---|' * len(metrics)}"
-    if any(metric.chance is not None for metric in metrics):
-        yield f"| by chance | {' | '.join('' if m.chance is None else f'{m.chance:.3g}' for m in metrics)} |"
-    for key in result.experiment.conditions:
-        if (condition := result.conditions.get(key)) is not None:
-            yield f"| `{key}` | {' | '.join(_cell(condition, metric) for metric in metrics)} |"
+def memory_ratio(result: Result, comparison: Comparison) -> float | None:
+    """Return what a training step of a condition keeps for its backward pass, in what the other one keeps."""
+    both = [result.conditions.get(key) for key in (comparison.condition, comparison.against)]
+    return None if None in both else both[0]["kept_bytes"] / both[1]["kept_bytes"]
 
 
 def _cell(condition: Mapping[str, Any], metric: Metric) -> str:
     values = [v for seed in condition["seeds"] if (v := value_of(condition, seed, metric)) is not None]
     if not values:
         return "–"
-    if metric.learned is not None:
-        return f"{sum(values):.0f} of {len(values)}"
     spread = f" ± {_number(stdev(values), metric)}" if len(values) > 1 else ""
     missed = sum(condition["seeds"][seed][metric.key] is None for seed in condition["seeds"])
     return f"{_number(fmean(values), metric)}{spread}" + (f" ({missed} not reached)" if missed else "")
@@ -310,156 +434,46 @@ def _cell(condition: Mapping[str, Any], metric: Metric) -> str:
 
 def _table_page(results: Mapping[str, Result]) -> Iterator[str]:
     yield "# Experiments on what the papers say\n"
-    yield "[The rule](../README.md) was fixed before the runs. p values are Holm's, over the primary comparisons of all"
-    yield f"{len(list_experiments())} experiments; those that have not run yet count as p = 1.\n"
-    yield "![Effects with 95 % intervals, in units of the smallest difference of interest](forest.svg)\n"
-    yield "| experiment | paper | seeds | difference (95 % interval) | p (Holm) | verdict | core-hours |"
-    yield "|---|---|---|---|---|---|---|"
+    yield f"By [one rule](../README.md). p (Holm) is corrected for all {count_primaries()} primary comparisons of the"
+    yield "designs, those that have not run and those that are withdrawn too. Time and memory are those of training, in"
+    yield "those of what is compared with, at equally many parameters.\n"
+    yield "![Effects in units of the smallest difference of interest](forest.svg)\n"
+    head = (
+        "experiment | comparison | seeds | difference | 95 % interval | 90 % interval | p | p (Holm) | bound | verdict"
+    )
+    yield f"| {head} | time | memory |\n|{'---|' * 12}"
+    withdrawn = []
     for name in list_experiments():
         experiment = get_experiment(name)
-        paper = experiment.primary.paper.cell
-        if (result := results.get(name)) is None or result.effect is None:
-            yield f"| {experiment.title} (`{name}`) | {paper} | 0 of {experiment.seeds} | – | – | not run | – |"
-            continue
-        metric, effect = experiment.metric, result.effect
-        verdict = result.verdict or "no verdict yet"
-        yield (
-            f"| [{experiment.title}]({name}.md) | {paper} | {len(effect.differences)} of {experiment.seeds} | "
-            f"{metric.label}: {_number(effect.mean, metric)} ({_bounds(effect.interval, metric)}) | "
-            f"{result.adjusted_p:.2g} | {verdict} | {core_hours([result]):.2f} |"
-        )
-    yield f"\n{core_hours(results.values()):.2f} core-hours in all; a run of two experiments counts twice."
-    machines = sorted({result.numbers["machine"] for result in results.values()})
-    yield f"Machine: {'; '.join(machines)}." if machines else ""
-
-
-def _which_page(results: Mapping[str, Result]) -> Iterator[str]:
-    rows = [r for r in results.values() if r.verdict is not None]
-    yield "# Which attention?\n"
+        if (result := results.get(name)) is None:
+            waiting = [Decision(p, experiment.metric_of(p), None, 1.0, None) for p in experiment.primaries]
+            result = Result(experiment, {"conditions": {}, "designs": []}, tuple(waiting), None)
+        for decision in result.decisions:
+            verdict = "withdrawn" if experiment.withdrawn else decision.verdict or _waiting(result, decision)
+            page = f"[`{name}`]({experiment.page}.md)" if name in results and not experiment.withdrawn else f"`{name}`"
+            bound = "–" if experiment.withdrawn else _number(decision.metric.bound.value, decision.metric)
+            yield (
+                f'| <a id="{name}"></a>{page} | {name_of(result, decision.primary)}: {decision.metric.label} | '
+                f"{_effect_cells(decision.effect, decision.metric)} | {decision.adjusted_p:.2g} | "
+                f"{bound} | {verdict} | "
+                f"{_times(time_ratio(result, decision.primary))} | {_times(memory_ratio(result, decision.primary))} |"
+            )
+        if experiment.withdrawn:
+            withdrawn.append(f"- `{name}`, {experiment.title}: {experiment.withdrawn}")
+    yield "\n## Withdrawn\n\nTheir numbers stay in the JSON files, and their tests in the correction.\n"
+    yield from withdrawn
+    yield "\n## What was known before\n"
+    blocks = [c for r in results.values() for c in r.conditions.values()]
+    changed = sum(any(commit.endswith("-dirty") for commit in c["commits"]) for c in blocks)
+    yield read_text(FOLDER / "before.md", "it is part of the project").strip()
     yield (
-        "What the attentions of the papers change, measured with equal parameters and equal steps by "
-        "[one rule](experiments/README.md). Each row is an experiment that could have gone the other way. Its page, "
-        "behind the verdict, names the data: mostly drawn scenes, for translation the words of numbers, and COCO's "
-        "boxes without pixels for the row on photographs. The models are small; nothing here is a score of the papers' "
-        "full sizes.\n"
+        f"Of {len(blocks)} conditions {changed} ran on a tree that differed from its commit (`-dirty` on the pages); "
+        "since 2026-11-27 such a run is refused.\n"
     )
-    yield "![Effects with 95 % intervals](experiments/results/forest.svg)\n"
-    yield "One unit is the smallest difference of interest; to the right is the sign of the difference in the paper.\n"
-    yield "| need | attention | effect (95 % interval) | verdict | so | training time | memory |"
-    yield "|---|---|---|---|---|---|---|"
-    for result in sorted(rows, key=lambda r: r.experiment.need):
-        experiment, effect, metric = result.experiment, result.effect, result.experiment.metric
-        assert effect is not None
-        ratio = time_ratio(result, experiment.primary)
-        yield (
-            f"| {experiment.need} (`{experiment.name}`) | {experiment.attention} | {metric.label}: "
-            f"{_number(effect.mean, metric)} ({_bounds(effect.interval, metric)}), {len(effect.differences)} seeds | "
-            f"[{result.verdict}](experiments/results/{experiment.name}.md) | {USE[result.verdict]} | "
-            f"{'–' if ratio is None else f'x {ratio:.2f}'} | x {memory_ratio(result):.2f} |"
-        )
-    waiting = [get_experiment(name) for name in list_experiments() if name not in {r.experiment.name for r in rows}]
-    if waiting:
-        yield "\nNot decided yet, because their runs are not complete:\n"
-        yield from (f"- {experiment.need} (`{experiment.name}`): {experiment.attention}" for experiment in waiting)
-    yield (
-        f"\n{core_hours(results.values()):.1f} core-hours. Training time and memory are those of the attention, in "
-        "those of what it is compared with; memory is what a training step keeps for its backward pass, beside equally "
-        "many parameters. [At the papers' sizes](results/speed.md). [All numbers](experiments/results/README.md)\n"
-    )
-    yield "```bash\npython research/experiments/run.py --pages   # this page from the numbers, in seconds\n```"
+    machines = {r.numbers.get("machine") for r in results.values()} | {m for c in blocks for m in c.get("machines", ())}
+    yield f"{core_hours(results.values()):.2f} core-hours, a run of two experiments counted twice. Machines: "
+    yield f"{'; '.join(sorted(filter(None, machines)))}."
 
 
-def draw_forest(results: Sequence[Result]) -> str:
-    """Return the forest plot: primary effects in units of their smallest difference of interest, as predicted > 0."""
-    rows = [result for result in results if result.effect is not None]
-    limit = 4.0
-    height = _HEAD + _ROW * max(len(rows), 1) + _FOOT
-
-    def x(value: float) -> float:
-        return round(_LABELS + (_WIDTH - _LABELS - 150) * (max(-limit, min(limit, value)) + limit) / (2 * limit), 1)
-
-    top, bottom = _HEAD, height - _FOOT
-    parts = [f'<rect class="bound" x="{x(-1)}" y="{top}" width="{x(1) - x(-1)}" height="{bottom - top}"/>']
-    parts += [f'<line class="axis" x1="{x(0)}" x2="{x(0)}" y1="{top}" y2="{bottom}"/>']
-    parts += [f'<line class="axis" x1="{x(-limit)}" x2="{x(limit)}" y1="{bottom}" y2="{bottom}"/>']
-    parts += [f'<text x="{x(v)}" y="{bottom + 17}" text-anchor="middle">{v:g}</text>' for v in (-4, -2, -1, 0, 1, 2, 4)]
-    parts += [f'<text x="{x(-limit)}" y="24">against the paper</text>']
-    parts += [f'<text x="{x(limit)}" y="24" text-anchor="end">as in the paper</text>']
-    title = "effect / smallest difference of interest"
-    parts += [f'<text x="{x(0)}" y="{bottom + 35}" text-anchor="middle">{title}</text>']
-    for index, result in enumerate(rows):
-        experiment, effect = result.experiment, result.effect
-        assert effect is not None
-        unit, y = experiment.predicted / experiment.primary.relevant, _HEAD + _ROW * (index + 0.5)
-        low, high = sorted(bound * unit for bound in effect.interval)
-        done = "dot" if result.verdict else "open"
-        parts.append(f'<text x="{_LABELS - 10}" y="{y + 4}" text-anchor="end">{escape(experiment.name)}</text>')
-        parts.append(f'<line class="mark" x1="{x(low)}" x2="{x(high)}" y1="{y}" y2="{y}"/>')
-        for bound, arrow in ((low, -1), (high, 1)):
-            if abs(bound) > limit and bound * arrow > 0:
-                tip, end = x(bound), x(bound) - 6 * arrow
-                path = f"M{end} {y - 4}L{tip} {y}L{end} {y + 4}"
-                parts.append(f'<path class="mark" d="{path}" fill="none"/>')
-        mean = effect.mean * unit
-        if abs(mean) < limit:
-            parts.append(f'<circle class="{done}" cx="{x(mean)}" cy="{y}" r="5"/>')
-        else:
-            place = f'x="{x(0.8 * limit * mean / abs(mean))}" y="{y + 4}"'
-            parts.append(f'<text {place} text-anchor="middle">{mean:.1f}</text>')
-        verdict = result.verdict or f"{len(effect.differences)} of {experiment.seeds} seeds"
-        parts.append(f'<text x="{_WIDTH - 140}" y="{y + 4}">{verdict}</text>')
-    return _svg(height, parts)
-
-
-def draw_seeds(result: Result) -> str:
-    """Return a panel for each compared metric, with every seed, the mean and its 95 % interval."""
-    experiment = result.experiment
-    used = dict.fromkeys(comparison.metric for comparison in (experiment.primary, *experiment.secondary))
-    keys = [key for key in experiment.conditions if key in result.conditions]
-    height = _HEAD + _ROW * len(keys) + _FOOT
-    parts = [
-        part for index, key in enumerate(used) for part in _panel(result, experiment.metrics[key], keys, index * height)
-    ]
-    return _svg(max(height * len(used), 1), parts)
-
-
-def _panel(result: Result, metric: Metric, keys: Sequence[str], top: float) -> Iterator[str]:
-    rows = [(key, result.conditions[key]) for key in keys]
-    data = {key: [(v, s) for s in c["seeds"] if (v := value_of(c, s, metric)) is not None] for key, c in rows}
-    means = {key: paired_effect([v for v, _ in values]) for key, values in data.items() if len(values) > 1}
-    marks = [v for values in data.values() for v, _ in values] + [b for e in means.values() for b in e.interval]
-    marks += [] if metric.chance is None else [metric.chance]
-    low, high = (min(marks), max(marks)) if marks else (0.0, 1.0)
-    low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
-
-    def x(value: float) -> float:
-        return round(_LABELS + (_WIDTH - _LABELS - 20) * (value - low) / (high - low), 1)
-
-    bottom = top + _HEAD + _ROW * len(rows)
-    yield f'<text x="{_LABELS}" y="{top + 24}" font-weight="bold">{escape(metric.label)}</text>'
-    yield f'<line class="axis" x1="{_LABELS}" x2="{_WIDTH - 20}" y1="{bottom}" y2="{bottom}"/>'
-    for value, anchor in ((low, "start"), (high, "end")):
-        yield f'<text x="{x(value)}" y="{bottom + 17}" text-anchor="{anchor}">{value:.4g}</text>'
-    if metric.chance is not None:
-        at = x(metric.chance)
-        yield f'<line class="chance" x1="{at}" x2="{at}" y1="{top + _HEAD}" y2="{bottom}"/>'
-    for index, (key, condition) in enumerate(rows):
-        y = top + _HEAD + _ROW * (index + 0.5)
-        label = escape(result.experiment.conditions[key].label)
-        yield f'<text x="{_LABELS - 10}" y="{y + 4}" text-anchor="end">{label}</text>'
-        for value, seed in data[key]:
-            kind = "open" if condition["seeds"][seed][metric.key] is None else "dot"
-            yield f'<circle class="{kind}" cx="{x(value)}" cy="{y}" r="4"/>'
-        if (effect := means.get(key)) is not None:
-            at = x(effect.mean)
-            yield f'<line class="mark" x1="{x(effect.interval[0])}" x2="{x(effect.interval[1])}" y1="{y}" y2="{y}"/>'
-            yield f'<line class="mark" x1="{at}" x2="{at}" y1="{y - 8}" y2="{y + 8}"/>'
-
-
-def _svg(height: float, parts: Iterable[str]) -> str:
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" '
-        f'font-size="13">{_STYLE}\n<rect class="back" width="{_WIDTH}" height="{height}"/>\n'
-        + "\n".join(parts)
-        + "\n</svg>\n"
-    )
+def _times(ratio: float | None) -> str:
+    return "–" if ratio is None else f"x {ratio:.2f}"

@@ -7,9 +7,11 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from analysis import decide, holm, paired_effect, sign_flip_p
+import run
+from analysis import decide, holm, paired_effect, power, share_interval, sign_flip_p
 from coco_boxes import relation_f1
 from experiment import (
+    FIRST_RULE,
     FOLDER,
     NO_PILOT,
     check_rule,
@@ -20,8 +22,9 @@ from experiment import (
     problems_of,
     required_seeds,
 )
-from page import RESULTS, read_all
-from run import record_design
+from measures import read_results
+from page import read_all
+from run import record_design, run_experiment
 
 from legenda.errors import ConfigError
 from legenda.io import write_json
@@ -37,7 +40,11 @@ def own_plugins(forget_plugins):
 
 
 def design(name="absent"):
-    return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+    """A design as it would be written today, with a pilot of six seeds and the bound of all."""
+    content = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+    content["pilot"] |= {"seeds": 6, "sd": 0.06}
+    content["primary"]["relevant"] = 0.05
+    return content
 
 
 def write_design(path, content):
@@ -48,7 +55,7 @@ def write_design(path, content):
 @pytest.mark.parametrize("name", list_experiments())
 def test_every_experiment_can_fail(name):
     experiment = get_experiment(name)
-    waits = experiment.pilot is None and not (RESULTS / f"{name}.json").exists()
+    waits = experiment.pilot is None and name not in FIRST_RULE
     assert list(problems_of(experiment)) == ([NO_PILOT] if waits else [])
 
 
@@ -76,16 +83,18 @@ BROKEN = {
     "nine seeds": (changed(seeds=9), "seeds"),
     "seeds of pilots": (changed(first_seed=0), "fresh ones"),
     "no pilot": (changed(pilot=None), "pilot"),
-    "too few seeds for the bound": (changed(primary__relevant=0.01), "seeds, with which"),
+    "too few seeds for the bound": (changed(pilot__sd=0.09), "seeds, with which"),
     "no sign": (changed(primary__paper={"cell": "a table", "condition": 1.0, "against": 1.0}), "no sign"),
     "a control that chance passes": (changed(control__at_least=0.1), "chance"),
     "a model against itself": (changed(primary__against="encoder_aoa"), "itself"),
-    "other data": (changed(primary__against="complete"), "different data"),
+    "other data": (condition(0, data={"families": ["complete"]}), "different data"),
+    "a pilot of three seeds": (changed(pilot__seeds=3), "at least 6"),
+    "a bound of its own": (changed(primary__relevant=0.06), "that of all is 0.05"),
     "a larger model": (condition(0, model={"ff_dim": 512}), "parameters"),
     "a longer training": (condition(0, training={"epochs": 200}), "steps"),
     "what weights hold": (lambda content: content["metrics"][0].update(function="mean_length"), "no score of captions"),
-    "a pilot of one seed": (changed(pilot={"seeds": 1, "sd": 0.1, "seconds": [10.0, 10.0]}), "greater than"),
-    "more time": (changed(pilot={"seeds": 3, "sd": 0.1, "seconds": [20.0, 10.0]}), "equal_time"),
+    "a pilot of one seed": (changed(pilot__seeds=1), "greater than"),
+    "more time": (changed(pilot__seconds=[20.0, 10.0]), "equal_time"),
 }
 
 
@@ -99,8 +108,9 @@ def test_an_experiment_that_breaks_the_rule_is_refused(case, tmp_path):
 
 
 def test_the_sign_follows_from_the_paper_and_the_metric():
-    assert get_experiment("absent").predicted == 1
-    assert get_experiment("second_order_steps").predicted == -1  # fewer steps are better
+    for name, sign in (("absent", 1), ("second_order_steps", -1)):  # fewer steps are better
+        experiment = get_experiment(name)
+        assert {experiment.predicted(primary) for primary in experiment.primaries} == {sign}
 
 
 def test_the_intervals_are_those_of_a_table_of_students_t():
@@ -109,6 +119,14 @@ def test_the_intervals_are_those_of_a_table_of_students_t():
     assert effect.interval == pytest.approx((0.55 - T9 * error, 0.55 + T9 * error))
     assert effect.inner == pytest.approx((0.55 - T9_90 * error, 0.55 + T9_90 * error))
     assert paired_effect([0.5] * 10).interval == (0.5, 0.5)
+    wider = paired_effect(values, 0.1)
+    assert wider.interval[1] - wider.mean == pytest.approx(T9 * (error**2 + 0.01) ** 0.5)
+
+
+def test_the_interval_of_a_share_is_clopper_and_pearsons():
+    assert share_interval(0, 10) == pytest.approx((0.0, 1 - 0.025**0.1))
+    assert share_interval(10, 10) == pytest.approx((0.025**0.1, 1.0))
+    assert share_interval(4, 10) == pytest.approx((0.1216, 0.7376), abs=1e-4)  # a published table
 
 
 @pytest.mark.parametrize("values", [(3.0, 1.0, 4.0, -1.0), (1.0,) * 5, (-2.0, 0.5, 1.0), (0.0,) * 3])
@@ -128,7 +146,8 @@ def test_holm_multiplies_the_smallest_p_value_by_the_number_of_tests():
     [
         (0.3, 0.1, 0.01, True, 1, "supported"),
         (0.3, 0.1, 0.01, True, -1, "contradicted"),
-        (0.3, 0.1, 0.06, True, 1, "inconclusive"),
+        (0.3, 0.1, 0.06, True, 1, "no harm"),
+        (0.3, 0.1, 0.06, True, -1, "no relevant gain"),
         (0.3, 0.1, 0.01, False, 1, "inconclusive"),
         (0.01, 0.01, 0.01, True, 1, "no relevant effect"),
         (0.0, 0.01, 1.0, True, 1, "no relevant effect"),
@@ -136,8 +155,24 @@ def test_holm_multiplies_the_smallest_p_value_by_the_number_of_tests():
     ],
 )
 def test_the_verdict_follows_from_the_numbers(mean, spread, p, passed, predicted, verdict):
-    values = mean + spread * np.array([-1, 1] * 5)
-    assert decide(paired_effect(values), p, predicted, 0.1, control_passed=passed) == verdict
+    effect = paired_effect(mean + spread * np.array([-1, 1] * 5))
+    assert decide(effect, p, predicted, 0.1, control_passed=passed) == verdict
+    steps = decide(effect, p, predicted, 0.1, control_passed=passed, steps=True)
+    assert steps == ("not faster" if verdict == "no relevant gain" else verdict)
+
+
+def test_an_effect_of_seeds_that_other_images_could_undo_is_not_supported():
+    values = np.array([0.02, 0.03] * 5)
+    assert decide(paired_effect(values), 0.01, 1, 0.015, control_passed=True) == "supported"
+    assert decide(paired_effect(values, 0.02), 0.01, 1, 0.015, control_passed=True) != "supported"
+
+
+def test_the_power_after_correction_is_that_of_simulated_experiments():
+    """Bonferroni's level is that of the smallest p value by Holm."""
+    rng, sd, relevant, n = np.random.default_rng(0), 0.1, 0.1, 12
+    found = [paired_effect(rng.normal(relevant, sd, n)).p < 0.05 / 5 for _ in range(400)]
+    assert power(n, sd, relevant, 5) == pytest.approx(np.mean(found), abs=0.05)
+    assert power(n, sd, relevant, 1) > power(n, sd, relevant, 24)
 
 
 def test_the_seeds_are_enough_for_both_verdicts():
@@ -165,7 +200,7 @@ def numbers(first, second, name="absent"):
         key: {"steps": 320, "parameters": 1000, "kept_bytes": 2000, "commits": ["a"], "seeds": seeds(values)}
         for key, values in (("encoder_aoa", first), ("encoder", second))
     }
-    about = {"experiment": name, "designs": [{"design": get_experiment(name).design, "date": "2026-01-01"}]}
+    about: dict = {"experiment": name, "designs": [{"design": get_experiment(name).design, "date": "2026-01-01"}]}
     return {**about, "machine": "a processor", "beam_size": 3, "conditions": conditions}
 
 
@@ -174,18 +209,23 @@ def test_pages_state_what_follows_from_the_numbers(tmp_path, run_script):
     write_json(tmp_path / "absent.json", numbers([value + 0.3 for value in low], low))
     assert run_script("experiments/run.py", "--pages", "--results", tmp_path)[0] == 0
     page = (tmp_path / "absent.md").read_text(encoding="utf-8")
-    assert "Supported on this data set" in page
+    assert "| **supported** |" in page
     assert "0.300 to 0.300" in page
     for name in ("absent.svg", "forest.svg"):
         assert ElementTree.parse(tmp_path / name).getroot().findall("{http://www.w3.org/2000/svg}circle")
     write_json(tmp_path / "absent.json", numbers(low, [value + 0.3 for value in low]))
-    assert read_all(tmp_path)["absent"].verdict == "contradicted"
+    assert read_all(tmp_path)["absent"].decisions[0].verdict == "contradicted"
     write_json(tmp_path / "absent.json", numbers([value - 0.3 for value in low], [value - 0.3 for value in low]))
-    assert read_all(tmp_path)["absent"].verdict == "inconclusive"  # the control fails
+    assert read_all(tmp_path)["absent"].decisions[0].verdict == "inconclusive"  # the control fails
     write_json(tmp_path / "absent.json", numbers(low[:5], low[:5]))
-    assert read_all(tmp_path)["absent"].verdict is None  # seeds are missing
+    assert read_all(tmp_path)["absent"].decisions[0].verdict is None  # seeds are missing
     write_json(tmp_path / "absent.json", {**numbers(low, low), "designs": [{"design": "another"}]})
     with pytest.raises(ConfigError, match="changes"):
+        read_all(tmp_path)
+    pilot = numbers(low, low)
+    pilot["conditions"]["encoder"]["seeds"]["99"] = pilot["conditions"]["encoder"]["seeds"]["100"]
+    write_json(tmp_path / "absent.json", pilot)
+    with pytest.raises(ConfigError, match="seed 99"):
         read_all(tmp_path)
 
 
@@ -195,16 +235,45 @@ def test_a_design_that_changed_after_its_first_run_must_say_so(tmp_path):
     file.write_text("title = 'Mine'")
     with pytest.raises(ConfigError, match="not committed"):
         record_design(experiment, file, result)
-    for command in (
-        ["init", "-q"],
-        ["add", "absent.toml"],
-        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a"],
-    ):
-        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    commit(tmp_path)
     assert [entry["design"] for entry in record_design(experiment, file, result)] == [experiment.design]
-    write_json(result, {"designs": [{"design": "another", "date": "2026-01-01"}]})
+    other = [{"design": "another", "date": "2026-01-01"}]
+    write_json(result, {"experiment": "absent", "conditions": {}, "designs": other})
     with pytest.raises(ConfigError, match="changes"):
         record_design(experiment, file, result)
+
+
+def test_a_changed_tree_is_refused(tmp_path, monkeypatch):
+    """Changed code, and new files of code, but not the numbers and pages that runs write."""
+    code, results, which = tmp_path / "src" / "a.py", tmp_path / "research" / "results", tmp_path / "which.md"
+    for path in (code, results / "absent.json", which):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("a = 1")
+    for name, value in (("ROOT", tmp_path), ("RESULTS", results), ("WHICH", which)):
+        monkeypatch.setattr(run, name, value)
+    with pytest.raises(ConfigError, match="no git checkout"):
+        run.check_tree()
+    commit(tmp_path)
+    run.check_tree()
+    (results / "absent.json").write_text("{}")
+    (results / "branches.json").write_text("{}")
+    which.write_text("b")
+    run.check_tree()
+    assert not run.code_commit().endswith("-dirty")
+    (tmp_path / "src" / "new.py").write_text("")
+    with pytest.raises(ConfigError, match=r"src/new\.py"):
+        run.check_tree()
+    (tmp_path / "src" / "new.py").unlink()
+    code.write_text("a = 2")
+    with pytest.raises(ConfigError, match=r"src/a\.py"):
+        run.check_tree()
+    assert run.code_commit().endswith("-dirty")
+
+
+def commit(folder):
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], ["add", "-A"], [*who, "commit", "-qm", "a"]):
+        subprocess.run(["git", *command], cwd=folder, check=True)
 
 
 def test_wording_is_no_part_of_the_design(tmp_path):
@@ -246,22 +315,65 @@ TINY = {
         {"key": "encoder", "label": "SAN", "recipe": "scenes.transformer"},
         {"key": "encoder_aoa", "label": "N-SAN", "recipe": "scenes.transformer", "model": {"norm": "in"}},
     ],
+    "secondary": [],
+    "seeds": 13,
 }
+
+
+def tiny():
+    content = {**design(), **TINY}
+    content["primary"].pop("equal_time")
+    content.pop("changes")
+    return content
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
-def test_a_pilot_is_trained_and_resumed_with_equal_numbers(tmp_path, run_script):
+def test_a_pilot_is_kept_and_resumed_with_equal_numbers(tmp_path, run_script):
     path, out = tmp_path / "tiny.toml", tmp_path / "out"
-    content = {**design(), **TINY, "secondary": []}
-    content["primary"].pop("equal_time")
-    write_design(path, content)
-    printed = [run_script("experiments/run.py", path, "--pilot", 2, "--out", out) for _ in range(2)]
+    write_design(path, tiny())
+    options = ("--pilot", 2, "--out", out, "--results", tmp_path)
+    printed = [run_script("experiments/run.py", path, *options) for _ in range(2)]
     assert [code for code, _, _ in printed] == [0, 0]
-    assert printed[0][1].splitlines()[-8:] == printed[1][1].splitlines()[-8:]
+    assert len({line for _, text, _ in printed for line in text.splitlines() if line.startswith("differences")}) == 1
     assert len({p.parent.name for p in out.glob("*/seed0")}) == 2
     data = [tomllib.loads((p.with_suffix(".toml")).read_text())["data"]["seed"] for p in sorted(out.glob("*/seed1"))]
     assert data == [1, 1]
+    kept = read_results(tmp_path / "tiny.json")
+    assert [(each["condition"], each["seed"]) for each in kept["pilots"]] == [
+        (key, seed) for seed in (0, 1) for key in ("encoder", "encoder_aoa")
+    ]
+    assert kept["conditions"] == {}
+    rates = ("--change", "training.schedule.learning_rate=1e-4", "--seeds", 1, "--conditions", "encoder")
+    assert run_script("experiments/run.py", path, *options, *rates)[0] == 0
+    tried = [each for each in read_results(tmp_path / "tiny.json")["pilots"] if each["changes"]]
+    assert [each["seed"] for each in tried] == [0]
+    assert "truth" not in tried[0]
+    assert (
+        not list(out.glob("*/seed0/evaluation_test.json")) or len(list(out.glob("*/seed0/evaluation_test.json"))) == 2
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_numbers_outlive_their_run_folders(tmp_path, monkeypatch):
+    """Seeds with numbers are not trained again, wherever their folders are, and stay beside those of new seeds."""
+    path, out = tmp_path / "tiny.toml", tmp_path / "out"
+    write_design(path, tiny())
+    commit(tmp_path)
+    monkeypatch.setattr(run, "check_tree", lambda: None)
+    options = run.Options(out=out, results=tmp_path, seeds=1)
+    run_experiment(str(path), options, None)
+    first = read_results(tmp_path / "tiny.json")["conditions"]
+    assert {key: list(value["seeds"]) for key, value in first.items()} == {"encoder": ["100"], "encoder_aoa": ["100"]}
+    out.rename(tmp_path / "elsewhere")
+    run_experiment(str(path), run.Options(out=out, results=tmp_path, seeds=2), None)
+    both = read_results(tmp_path / "tiny.json")["conditions"]
+    assert not list(out.glob("*/seed100"))
+    assert {key: value["seeds"]["100"] for key, value in both.items()} == {
+        key: value["seeds"]["100"] for key, value in first.items()
+    }
+    assert {len(value["seeds"]) for value in both.values()} == {2}
 
 
 def test_relations_are_scored_against_what_two_references_state():

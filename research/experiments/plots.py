@@ -1,0 +1,174 @@
+"""Figures of experiments as SVG: every seed and pair of seeds of a page, and all primary comparisons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from html import escape
+
+from analysis import Effect
+from page import Decision, Result, value_of
+
+_WIDTH, _LABELS, _RIGHT = 760, 250, 30
+_ROW, _GAP = 28, 34
+_STYLE = (
+    "<style>text{fill:#222}.soft{fill:#555}.axis{stroke:#999}.tick{stroke:#ddd}.pair{stroke:#4477aa;stroke-opacity:.3}"
+    ".thin{stroke:#222;stroke-width:1.5}.thick{stroke:#222;stroke-width:5}.dot{fill:#4477aa;fill-opacity:.6}"
+    ".mean{fill:#222}.open{fill:none;stroke:#4477aa}.chance{stroke:#bb5566;stroke-dasharray:4 3}"
+    ".chance-text{fill:#bb5566}"
+    ".bound{fill:#ececec}.back{fill:#fff}@media(prefers-color-scheme:dark){text{fill:#ddd}.soft{fill:#aaa}"
+    ".axis{stroke:#777}.tick{stroke:#333}.thin,.thick{stroke:#eee}.mean{fill:#eee}.dot{fill:#77aadd}"
+    ".open,.pair{stroke:#77aadd}.bound{fill:#2b2b2b}.back{fill:#111}.chance{stroke:#dd8899}.chance-text{fill:#dd8899}}</style>"
+)
+Scale = Callable[[float], float]
+
+
+def round_ticks(low: float, high: float, most: int = 6) -> list[float]:
+    """Return at most `most` multiples of 1, 2 or 5 times a power of ten that enclose low and high."""
+    high = high if high > low else low + 1e-9 + abs(low) / 10
+    step = 10.0 ** math.floor(math.log10((high - low) / most))
+    while True:
+        for factor in (1, 2, 5):
+            first, last = math.floor(low / (factor * step) + 1e-9), math.ceil(high / (factor * step) - 1e-9)
+            if last - first + 1 <= most:
+                return [round(number * factor * step, 10) for number in range(first, last + 1)]
+        step *= 10
+
+
+def draw_page(results: Sequence[Result]) -> str:
+    """Return the figure of a page: of each primary comparison both models, seed by seed, and the differences."""
+    top, parts = 0.0, []
+    for result in results:
+        for decision in result.decisions:
+            if decision.effect is not None:
+                drawn, top = _comparison(result, decision, decision.effect, top)
+                parts += drawn
+    if not parts:
+        parts, top = ['<text x="20" y="30">No seed of a verdict has run yet.</text>'], 50
+    return _svg(top, parts)
+
+
+def _comparison(result: Result, decision: Decision, effect: Effect, top: float) -> tuple[list[str], float]:
+    primary, experiment = decision.primary, result.experiment
+    metric = experiment.metrics[primary.metric]
+    keys = (primary.against, primary.condition)
+    shared = [s for s in result.conditions[keys[0]]["seeds"] if s in result.conditions[keys[1]]["seeds"]]
+    values = [[value_of(result.conditions[key], seed, metric) for seed in shared] for key in keys]
+    everything = [value for row in values for value in row if value is not None]
+    everything += [] if metric.chance is None or metric.key == "CIDEr-D" else [metric.chance]
+    everything += [0.6] if metric.key == "CIDEr-D" and min(everything) >= 0.6 else []
+    parts = [
+        f'<text x="20" y="{top + 22}" font-weight="bold">{escape(experiment.title)}: {escape(metric.label)}</text>'
+    ]
+    y = top + 36
+    x, ticks = _axis(round_ticks(min(everything), max(everything)), y, 2, metric.label)
+    parts += ticks
+    if metric.chance is not None and metric.key != "CIDEr-D":
+        parts.append(
+            f'<line class="chance" x1="{x(metric.chance)}" x2="{x(metric.chance)}" y1="{y}" y2="{y + 2 * _ROW}"/>'
+        )
+        parts.append(f'<text class="chance-text" x="{x(metric.chance) + 4}" y="{y + 10}" font-size="11">chance</text>')
+    heights = [y + _ROW / 2, y + _ROW * 1.5]
+    for first, second in zip(*values, strict=True):
+        if first is not None and second is not None:
+            parts.append(f'<line class="pair" x1="{x(first)}" y1="{heights[0]}" x2="{x(second)}" y2="{heights[1]}"/>')
+    for key, row, height in zip(keys, values, heights, strict=True):
+        label = f"{experiment.conditions[key].label}, n = {len(row)}"
+        parts.append(f'<text x="{_LABELS - 12}" y="{height + 4}" text-anchor="end">{escape(label)}</text>')
+        for seed, value in zip(shared, row, strict=True):
+            if value is not None:
+                reached = result.conditions[key]["seeds"][seed][metric.key] is not None
+                parts.append(f'<circle class="{"dot" if reached else "open"}" cx="{x(value)}" cy="{height}" r="4"/>')
+    y += 2 * _ROW + _GAP + 8
+    bound = decision.metric.bound.value
+    marks = [*effect.differences, *effect.interval, -bound, bound, 0.0]
+    x, ticks = _axis(round_ticks(min(marks), max(marks)), y, 2, f"difference of {decision.metric.label}")
+    band = f'<rect class="bound" x="{x(-bound)}" y="{y}" width="{round(x(bound) - x(-bound), 1)}" height="{2 * _ROW}"/>'
+    parts += [band, *ticks, f'<line class="axis" x1="{x(0)}" x2="{x(0)}" y1="{y}" y2="{y + 2 * _ROW}"/>']
+    parts.append(f'<text x="{_LABELS - 12}" y="{y + _ROW / 2 + 4}" text-anchor="end">pairs of seeds</text>')
+    for place, value in enumerate(effect.differences):
+        lift = 3 * (place % 5 - 2)
+        parts.append(f'<circle class="dot" cx="{x(value)}" cy="{y + _ROW / 2 + lift}" r="3.5"/>')
+    verdict = decision.verdict or "not decided"
+    parts.append(f'<text x="{_LABELS - 12}" y="{y + _ROW * 1.5 + 4}" text-anchor="end">mean: {verdict}</text>')
+    parts += _interval(effect, 1.0, x, y + _ROW * 1.5)
+    return parts, y + 2 * _ROW + _GAP + 16
+
+
+def _interval(effect: Effect, unit: float, x: Scale, y: float) -> Iterator[str]:
+    """Yield the mean, the 90 % interval as a thick line and the 95 % interval as a thin one."""
+    for kind, interval in (("thin", effect.interval), ("thick", effect.inner)):
+        low, high = sorted(bound * unit for bound in interval)
+        yield f'<line class="{kind}" x1="{x(low)}" x2="{x(high)}" y1="{y}" y2="{y}"/>'
+    yield f'<circle class="mean" cx="{x(effect.mean * unit)}" cy="{y}" r="5.5"/>'
+
+
+def _axis(ticks: Sequence[float], y: float, rows: float, label: str) -> tuple[Scale, list[str]]:
+    """Return the scale of an axis below so many rows, and the axis with its ticks and its label."""
+
+    def x(value: float) -> float:
+        share = (value - ticks[0]) / (ticks[-1] - ticks[0])
+        return round(_LABELS + (_WIDTH - _LABELS - _RIGHT) * share, 1)
+
+    return x, _ticks(ticks, x, y, y + rows * _ROW, label)
+
+
+def _ticks(ticks: Sequence[float], x: Scale, top: float, bottom: float, label: str) -> list[str]:
+    parts = [f'<line class="tick" x1="{x(v)}" x2="{x(v)}" y1="{top}" y2="{bottom}"/>' for v in ticks]
+    parts.append(f'<line class="axis" x1="{x(ticks[0])}" x2="{x(ticks[-1])}" y1="{bottom}" y2="{bottom}"/>')
+    for value in ticks:
+        text = f"{value:,.10g}".replace("-", "−")
+        parts.append(
+            f'<text class="soft" x="{x(value)}" y="{bottom + 15}" text-anchor="middle" font-size="12">{text}</text>'
+        )
+    middle = (x(ticks[0]) + x(ticks[-1])) / 2
+    parts.append(
+        f'<text class="soft" x="{middle}" y="{bottom + 30}" text-anchor="middle" font-size="12">{escape(label)}</text>'
+    )
+    return parts
+
+
+def draw_forest(results: Sequence[Result]) -> str:
+    """Return all primary effects, in units of their smallest difference of interest, above 0 as the paper predicts.
+
+    The axis is linear up to 1 and logarithmic beyond.
+    """
+    rows = [(r, d, d.effect) for r in results for d in r.decisions if d.effect is not None]
+    limit, ticks = 20.0, (-20, -5, -2, -1, 0, 1, 2, 5, 20)
+    left, right, top = 320, 130, 56
+
+    def stretch(value: float) -> float:
+        return math.copysign(min(abs(value), 1 + math.log(max(abs(value), 1.0))), value)
+
+    def x(value: float) -> float:
+        share = (stretch(max(-limit, min(limit, value))) / stretch(limit) + 1) / 2
+        return round(left + (_WIDTH - left - right) * share, 1)
+
+    bottom = top + _ROW * max(len(rows), 1)
+    parts = [f'<rect class="bound" x="{x(-1)}" y="{top}" width="{round(x(1) - x(-1), 1)}" height="{bottom - top}"/>']
+    parts += _ticks(ticks, x, top, bottom, "difference / smallest difference of interest (90 % thick, 95 % thin)")
+    parts.append(f'<line class="axis" x1="{x(0)}" x2="{x(0)}" y1="{top}" y2="{bottom}"/>')
+    parts.append(f'<text x="{x(-limit)}" y="44" font-size="12">against the paper</text>')
+    parts.append(f'<text x="{x(limit)}" y="44" text-anchor="end" font-size="12">as in the paper</text>')
+    parts.append(
+        '<text x="20" y="22" font-weight="bold">Primary comparisons; the gray band is no relevant difference</text>'
+    )
+    for index, (result, decision, effect) in enumerate(rows):
+        y = top + _ROW * (index + 0.5)
+        label = f"{result.experiment.name}: {result.experiment.conditions[decision.primary.condition].label}"
+        label = label if len(label) < 48 else label[:46] + "…"
+        parts.append(f'<text x="{left - 12}" y="{y + 4}" text-anchor="end" font-size="12">{escape(label)}</text>')
+        unit = result.experiment.predicted(decision.primary) / decision.metric.bound.value
+        parts += _interval(effect, unit, x, y)
+        text = f"{decision.verdict or 'not decided'}, n = {len(effect.differences)}"
+        parts.append(f'<text x="{_WIDTH - right + 8}" y="{y + 4}" font-size="11">{text}</text>')
+    return _svg(bottom + 44, parts)
+
+
+def _svg(height: float, parts: Iterable[str]) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height:g}" font-family="sans-serif" '
+        f'font-size="13">{_STYLE}\n<rect class="back" width="{_WIDTH}" height="{height:g}"/>\n'
+        + "\n".join(parts)
+        + "\n</svg>\n"
+    )
