@@ -53,6 +53,8 @@ def power(seeds: int, sd: float, relevant: float, tests: int) -> float:
 
     Holm's method finds it as often where it is the smallest p value, and more often elsewhere.
     """
+    if sd == 0:
+        return 1.0
     limit, shift = t.ppf(1 - LEVEL / tests / 2, seeds - 1), relevant * seeds**0.5 / sd
     return float(nct.sf(limit, seeds - 1, shift) + nct.cdf(-limit, seeds - 1, shift))
 
