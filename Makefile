@@ -61,7 +61,7 @@ $(VENV)/made:
 
 $(VENV)/core: $(VENV)/made pyproject.toml constraints.txt
 	@echo "Installing Legenda into $(VENV) (once, a few minutes at most) ..."
-	@$(INSTALL) .
+	@$(INSTALL) '.[torch]'
 	@touch $@
 
 $(VENV)/test: $(VENV)/core

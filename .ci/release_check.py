@@ -1,11 +1,14 @@
 """Check a release: python .ci/release_check.py [--build-only]. It builds, installs and tries what would be published.
 
 Builds the source distribution and, from it, the wheel; checks the metadata, the files and the size of the wheel and the
-changelog; installs the wheel into an empty environment with PyTorch for CPUs; and runs the examples there, outside of
-the repository; then from the checkout and from its git address. Everything is written below build/release.
+changelog; installs the wheel into an empty environment without PyTorch, where it captions, scores and serves; and into
+one with PyTorch for CPUs, where the examples run, outside of the repository; then from the checkout and from its git
+address. Everything is written below build/release.
 """
 
+import json
 import os
+import re
 import subprocess
 import sys
 import urllib.request
@@ -19,7 +22,9 @@ from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "build" / "release"
-MAX_WHEEL_MB = 20
+MAX_WHEEL_MB = 24
+MAX_LIGHT_MB = 250
+"""The largest size of the packages that `pip install legenda` unpacks."""
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 # the command line, the library from Python, a plugin, the server, and ONNX
 EXAMPLES = """
@@ -71,13 +76,65 @@ def check(wheel: Path) -> None:
     print(f"{wheel.name}: {size:.1f} MB, {len(names)} files, metadata and changelog are complete")
 
 
-def install(wheel: Path) -> Path:
+def install(wheel: Path, extras: str, folder: Path, *options: str) -> Path:
     """Return the folder of the programs of a new environment that holds the wheel."""
-    venv.create(OUT / "venv", clear=True, with_pip=True)
-    programs = OUT / "venv" / "bin"
-    options = ["--quiet", "--constraint", ROOT / "constraints.txt", *_cpu_index()]
-    subprocess.run([programs / "python", "-m", "pip", "install", *options, f"{wheel}[onnx,serve]"], check=True)
+    venv.create(folder, clear=True, with_pip=True)
+    programs = folder / "bin"
+    pip = [programs / "python", "-m", "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt", *options]
+    subprocess.run([*pip, f"{wheel}{extras}"], check=True)
     return programs
+
+
+def try_without_torch(wheel: Path, folder: Path) -> float:
+    """Caption, score and serve over HTTP where the wheel is installed without PyTorch; return the MB of its packages.
+
+    Exit with a message where PyTorch is installed, the packages are too large, or an answer is empty.
+    """
+    programs = install(wheel, "", folder / "venv")
+    (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
+    others = ("pip", "setuptools", "_distutils_hack", "pkg_resources")  # what venv itself installs
+    parts = [path for path in packages.iterdir() if not path.name.startswith(others)]
+    size = sum(file.stat().st_size for part in parts for file in (part, *part.rglob("*")) if file.is_file()) / 1e6
+    heavy = {"torch", "scipy", "jaxtyping", "lightning_fabric", "transformers"} & {path.name for path in parts}
+    if heavy or size > MAX_LIGHT_MB:
+        sys.exit(f"the light install has {size:.0f} MB, with {', '.join(sorted(heavy)) or 'no heavy package'}")
+
+    def call(*arguments: object) -> str:
+        command = [programs / "legenda", *map(str, arguments)]
+        return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
+
+    photographs = sorted((packages / "legenda" / "assets" / "photographs").glob("*.jpg"))
+    captions = json.loads(call("caption", *photographs, "--format", "json"))
+    if not all(entry["captions"][0]["caption"] for entry in captions) or len(captions) != len(photographs):
+        sys.exit(f"not all photographs have captions: {captions}")
+    texts = {Path(entry["image"]).stem: entry["captions"][0]["caption"] for entry in captions}
+    (folder / "captions.json").write_text(json.dumps(texts))
+    (folder / "references.json").write_text(json.dumps({name: [text] for name, text in texts.items()}))
+    if "CIDEr-D" not in call("score", "captions.json", "references.json", "--metrics", "fast"):
+        sys.exit("the captions are not scored")
+    subprocess.run([programs / "python", "-m", "pip", "install", "--quiet", f"{wheel}[serve]"], check=True)
+    _serve(programs, folder, photographs[0])
+    return size
+
+
+def _serve(programs: Path, folder: Path, photograph: Path) -> None:
+    """Start the server, caption a photograph over HTTP, and stop it; exit with a message where it gives no caption."""
+    command = [programs / "legenda", "serve", "photo", "--port", "0"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            address = re.search(r"http://[\w.:]+", next(iter(server.stdout), ""))
+            if address is None:
+                sys.exit("the server names no address")
+            head = '--x\r\nContent-Disposition: form-data; name="image"; filename="a.jpg"\r\n\r\n'
+            body = head.encode() + photograph.read_bytes() + b"\r\n--x--\r\n"
+            headers = {"Content-Type": "multipart/form-data; boundary=x"}
+            request = urllib.request.Request(f"{address[0]}/api/captions", body, headers)
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                if not json.load(answer)["captions"][0]["text"]:
+                    sys.exit("the server gives no caption")
+        finally:
+            server.terminate()
 
 
 def _cpu_index() -> list[str]:
@@ -118,7 +175,9 @@ if __name__ == "__main__":
     built = build()
     check(built)
     if "--build-only" not in sys.argv:
-        programs = install(built)
+        size = try_without_torch(built, OUT / "light")
+        print(f"without PyTorch it captions, scores and serves; its packages have {size:.0f} MB")
+        programs = install(built, "[onnx,serve]", OUT / "venv", *_cpu_index())
         run_examples(programs)
         install_from_sources(programs)
         print("the release is ready")

@@ -1,6 +1,7 @@
 """Errors that one sentence explains: what was expected, what was found, and the remedy."""
 
 import difflib
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from importlib import import_module
@@ -12,6 +13,8 @@ _MOST_LISTED = 40
 """Known words that a suggestion lists."""
 
 
+_WITH_TORCH = ("torch", "vision", "onnx", "translation", "tensorboard")
+"""The extras that install PyTorch."""
 _CPU_HINT = "; without a GPU add --extra-index-url https://download.pytorch.org/whl/cpu"
 """What avoids CUDA's gigabytes where an extra depends on torch."""
 
@@ -84,10 +87,14 @@ def install_line(extra: str) -> str:
     """
     from importlib import metadata  # late: it takes longer than the help of all commands
 
-    ways = f"pip install '.[{extra}]' in a clone of Legenda"
+    ways, requirements = f"pip install '.[{extra}]' in a clone of Legenda", [f"legenda[{extra}]"]
     with suppress(metadata.PackageNotFoundError):
-        requirements = [line.partition(";") for line in metadata.requires("legenda") or ()]
-        packages = [f"'{name.strip()}'" for name, _, marker in requirements if f'extra == "{extra}"' in marker]
+        lines = [line.partition(";") for line in metadata.requires("legenda") or ()]
+        for requirement in requirements:  # an extra may name another one of Legenda
+            if own := re.fullmatch(r"legenda\[(\w+)\]", requirement):
+                requirements += [name.strip() for name, _, marker in lines if f'extra == "{own[1]}"' in marker]
+        packages = [f"'{name}'" for name in requirements if not name.startswith("legenda[")]
         if packages:
             ways = f"pip install {' '.join(packages)}, or {ways}"
-    return f"install it with {ways}{_CPU_HINT if extra in ('torch', 'vision') else ''}"
+    needs_torch = extra == "torch" or "legenda[torch]" in requirements
+    return f"install legenda[{extra}] with {ways}{_CPU_HINT if needs_torch else ''}"
