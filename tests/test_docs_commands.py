@@ -103,12 +103,12 @@ def test_every_command_is_in_the_readme():
 
 def test_every_option_exists(capsys):
     known = {
-        "--help", "--plugin", "--output", "--nproc-per-node", "--nnodes", "--node-rank",
+        "--help", "--help-all", "--plugin", "--output", "--nproc-per-node", "--nnodes", "--node-rank",
         "--master-addr", "--add-opens", "--extra-index-url",
     }  # fmt: skip
     for command in COMMANDS:
         with suppress(SystemExit):
-            main([command, "--help"])
+            main([command, "--help-all"])
         known |= set(re.findall(r"--[a-z][\w.-]*\w", capsys.readouterr().out))
     for page, text in PAGES.items():
         own = re.sub(r"^.*python research/.*$", "", text, flags=re.MULTILINE)

@@ -1,12 +1,15 @@
 """The command line: help for every command, and one sentence for every mistake."""
 
+import shlex
 import subprocess
 import sys
 import tomllib
+from importlib import import_module
 
 import pytest
 
 from legenda.cli.main import COMMANDS
+from legenda.cli.options import parse
 from legenda.models import describe_model
 from legenda.papers import all_recipes, all_tables
 from legenda.training import TrainingConfig
@@ -34,6 +37,21 @@ def test_every_command_has_help(run_command, command):
     code, out, err = run_command(command, "--help")
     assert (code, err) == (0, "")
     assert f"usage: legenda {command}" in out
+
+
+@pytest.mark.parametrize("command", ["caption", "serve", "train", "evaluate", "score", "report", "compare", "extract"])
+def test_help_shows_examples_and_what_people_use(run_command, command):
+    module = import_module(f"legenda.cli.{command}")
+    kind = getattr(module, f"{command.title()}Options")
+    _, out, _ = run_command(command, "--help")
+    for example in kind.examples:
+        assert f"legenda {command} {example}" in out
+        parse(kind, shlex.split(example), command)  # raises for an option that does not exist
+    assert out.count("\n  --") == len(kind.usual) == 6
+    code, everything, _ = run_command(command, "--help-all")
+    assert code == 0
+    names = (name for name, field in kind.model_fields.items() if not field.metadata)
+    assert all(f"--{name.replace('_', '-')}" in everything for name in names)
 
 
 def test_a_recipe_is_printed_with_the_description_of_every_field(run_command):

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import tyro
 from pydantic import model_validator
@@ -31,6 +31,14 @@ class CaptionOptions(RunOptions, SearchOptions, JobOptions):
 
     Images that cannot be read are named on the standard error and skipped; the exit code is then 2.
     """
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "photo.jpg",
+        "photos/ --out captions.csv --format csv",
+        "photos/ --model runs/mine --num-captions 3",
+        "photo.jpg --save-attention attention",
+    )
+    usual: ClassVar[tuple[str, ...]] = ("model", "out", "output_format", "num_captions", "beam_size", "save_attention")
 
     images: tyro.conf.Positional[tuple[str, ...]]
     """Files, folders, patterns such as "photos/*.jpg", or - for a list of them on the standard input."""

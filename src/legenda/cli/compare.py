@@ -1,7 +1,7 @@
 """`legenda compare`: the predictions of two runs or files, with paired differences, and where they disagree."""
 
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import tyro
 
@@ -18,6 +18,12 @@ class CompareOptions(Config):
     --seeds, prints means and standard deviations over seeds, the paired differences with Student's interval, and p of a
     permutation test.
     """
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "runs/mine runs/other",
+        "captions.json others.json --references references.json",
+    )
+    usual: ClassVar[tuple[str, ...]] = ("references", "split", "metrics", "num_examples", "resamples", "out")
 
     first: tyro.conf.Positional[Path]
     """A run folder with evaluation_SPLIT.json, such a file, or a file of captions as legenda score reads it."""

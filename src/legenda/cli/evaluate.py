@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import tyro
 
@@ -26,6 +26,13 @@ class EvaluateOptions(RunOptions, SearchOptions):
     captions_val2014_NAME_results.json and captions_test2014_NAME_results.json. The run's annotations and features must
     then hold all of val2014, and --test-features all of test2014. For questions it is EvalAI's result file of --split.
     """
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "runs/mine",
+        "runs/mine --split test --metrics auto",
+        "photo --annotations mine/table.csv --images mine",
+    )
+    usual: ClassVar[tuple[str, ...]] = ("split", "annotations", "features", "images", "metrics", "out")
 
     run: tyro.conf.Positional[Path]
     """A run folder, a folder of legenda train --seeds, photo, or USER/MODEL of Hugging Face's hub."""

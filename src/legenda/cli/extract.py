@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import tyro
 from pydantic import model_validator
@@ -38,6 +38,13 @@ class ExtractOptions(ComputeOptions, JobOptions):
     to the image, in 0..1, or None for the boxes. Image ids are file names without suffix. Images that cannot be read
     or extracted are named and skipped; the exit code is then 2. Called again after a stop, it resumes.
     """
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "photos/ --extractor photo",
+        "photos/ --extractor hf:facebook/dinov2-small --out dino.safetensors",
+        "photos/ --extractor my_extractor.py --out features",
+    )
+    usual: ClassVar[tuple[str, ...]] = ("extractor", "out", "num_regions", "batch_size", "device", "engine")
 
     images: tyro.conf.Positional[tuple[str, ...]]
     """Files, folders, patterns such as "photos/*.jpg", or - for a list of them on the standard input; of videos with

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import tyro
+from pydantic_core import PydanticUndefined
 
 from legenda.compute import ComputeOptions
 from legenda.config import Config, PositiveInt, map_paths
@@ -42,9 +45,14 @@ class JobOptions(Config):
 def parse(options: type[T], arguments: Sequence[str], command: str) -> T:
     """Return the options of `legenda COMMAND` as an instance of `options`.
 
-    tyro prints the help, which exits with code 0, and mistakes, which exit with code 2. Raise ConfigError for a value
-    out of bounds and for a device that this machine does not have.
+    --help prints the examples and the usual options where the class names some, --help-all all options; both exit with
+    code 0. tyro prints mistakes, which exit with code 2. Raise ConfigError for a value out of bounds and for a device
+    that this machine does not have.
     """
+    if {"-h", "--help"} & {*arguments} and hasattr(options, "usual"):
+        print(short_help(options, command))
+        raise SystemExit(0)
+    arguments = ["--help" if argument == "--help-all" else argument for argument in arguments]
     for argument in arguments:
         name = argument.removeprefix("--").partition("=")[0].replace("-", "_")
         if argument.startswith("--") and name in OF_TRANSFORMERS:
@@ -56,6 +64,28 @@ def parse(options: type[T], arguments: Sequence[str], command: str) -> T:
     if isinstance(values, ComputeOptions) and values.device not in ("auto", "cpu"):  # which every machine has
         values.resolve()
     return values
+
+
+def short_help(options: Any, command: str) -> str:
+    """Return what a command does, examples of it, and its usual options: `examples` and `usual` of the class."""
+    fields = options.model_fields
+    positional = [name for name, field in fields.items() if tyro.conf.Positional[Any].__metadata__[0] in field.metadata]
+    width = min(shutil.get_terminal_size((100, 24)).columns, 100)
+
+    def describe(name: str) -> str:
+        field = fields[name]
+        described = " ".join((field.description or "").split())
+        if field.default not in (None, False, True, (), PydanticUndefined):
+            described += f" (default: {' '.join(field.default) if isinstance(field.default, tuple) else field.default})"
+        option = next((part.name for part in field.metadata if getattr(part, "name", None)), name).replace("_", "-")
+        label = name.upper() if name in positional else f"--{option}"
+        return textwrap.fill(described, width, initial_indent=f"  {label:<20}  ", subsequent_indent=" " * 24)
+
+    about = textwrap.fill(" ".join(options.__doc__.partition("\n\n")[0].split()), width)
+    lines = [f"usage: legenda {command} {' '.join(name.upper() for name in positional)} [OPTIONS]", "", about, ""]
+    lines += ["examples:", *(f"  legenda {command} {example}" for example in options.examples), ""]
+    lines += ["usual options:", *(describe(name) for name in (*positional, *options.usual)), ""]
+    return "\n".join([*lines, f"legenda {command} --help-all lists all {len(fields)} options."])
 
 
 def check_out(options: Any, command: str) -> None:

@@ -1,7 +1,7 @@
 """`legenda report`: one page that compares runs: scores, and predictions with their attention."""
 
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 import tyro
 from pydantic import model_validator
@@ -21,6 +21,12 @@ class ReportOptions(RunOptions):
 
     For other tasks each question, expression or sentence has a card with its reference and the predictions of all runs.
     """
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "runs/mine",
+        "runs/mine runs/other --split test --out report.html",
+    )
+    usual: ClassVar[tuple[str, ...]] = ("split", "out", "num_images", "image_folder", "annotations", "features")
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Run folders, each evaluated on its training data set; all must have the same images."""

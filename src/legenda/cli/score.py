@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import tyro
 
@@ -26,6 +26,20 @@ class ScoreOptions(Config):
 
     legenda score --download-spice FOLDER downloads the parser that SPICE needs and a JavaScript engine, 387 MB.
     """
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "captions.json references.json",
+        "captions.json references.json --compare-with others.json",
+        "captions.json references.json --metrics fast --out scores.json",
+    )
+    usual: ClassVar[tuple[str, ...]] = (
+        "metrics",
+        "compare_with",
+        "document_frequencies",
+        "only_predicted",
+        "split",
+        "out",
+    )
 
     predictions: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="PREDICTIONS")]]
     """COCO results (a list of image_id and caption), {id: caption}, {id: [captions]}, or an evaluation_SPLIT.json."""

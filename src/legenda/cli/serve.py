@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tyro
 from pydantic import Field
@@ -26,6 +26,13 @@ class ServeOptions(RunOptions, SearchOptions):
     unless --host says otherwise. The options of the search apply to requests that do not set them. The API is described
     at /docs and in /openapi.json.
     """
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "photo",
+        "runs/mine photo --port 8080",
+        "photo --host 0.0.0.0 --allowed-host captions.example.org",
+    )
+    usual: ClassVar[tuple[str, ...]] = ("host", "port", "allowed_host", "samples", "beam_size", "device")
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Run folders, or folders that legenda export wrote, which take no PyTorch."""

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import tyro
@@ -58,6 +58,13 @@ class TableOptions(Config):
 
     Without a table it lists all tables. A row that fails does not affect the others and is named at the end.
     """
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "",
+        "ngsan.table2 --scenes",
+        "ngsan.table2 data.annotations=dataset_coco.json data.features=coco.safetensors",
+    )
+    usual: ClassVar[tuple[str, ...]] = ("out", "rows", "seeds", "scenes", "split", "estimate")
 
     arguments: tyro.conf.Positional[tuple[str, ...]] = ()
     """A table such as ngsan.table2, then changes such as training.epochs=3."""

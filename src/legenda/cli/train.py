@@ -1,9 +1,11 @@
 """`legenda train`: train a recipe into a run folder."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import tyro
 
@@ -11,11 +13,11 @@ from legenda.cli.options import parse
 from legenda.compute import Precision
 from legenda.config import Config, Count, PositiveInt
 from legenda.errors import ConfigError, did_you_mean
-from legenda.experiment import train
-from legenda.papers import get_recipe
-from legenda.recipes import Recipe, changes_first, parse_changes, read_recipe
 from legenda.run_folder import CONFIG
 from legenda.terminal import escape_controls, shorten
+
+if TYPE_CHECKING:
+    from legenda.recipes import Recipe
 
 
 class TrainOptions(Config):
@@ -26,6 +28,13 @@ class TrainOptions(Config):
     TOML; bare words are strings. legenda recipes lists the recipes, and legenda recipes NAME prints one with the
     description of every field.
     """
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "scenes.ngsan",
+        "scenes.ngsan training.epochs=3 model.num_layers=3 --out runs/small",
+        "photo data.annotations=mine/table.csv --init-from photo --out runs/mine",
+    )
+    usual: ClassVar[tuple[str, ...]] = ("out", "config", "init_from", "seeds", "stages", "device")
 
     arguments: tyro.conf.Positional[tuple[str, ...]] = ()
     """The name of a recipe (unless --config gives one), then changes such as training.epochs=3."""
@@ -52,6 +61,9 @@ class TrainOptions(Config):
 
     def recipe(self) -> tuple[Recipe, dict[str, Any]]:
         """Return the recipe, and the changes of the command line as fields."""
+        from legenda.papers import get_recipe
+        from legenda.recipes import parse_changes, read_recipe
+
         changes = list(self.arguments)
         if self.config is not None:
             if self.config.name == CONFIG and self.out is None:
@@ -64,7 +76,7 @@ class TrainOptions(Config):
 
 def run(arguments: Sequence[str]) -> None:
     """Train, and print the validation score and the next command."""
-    names = TrainOptions.model_fields.keys() - {"arguments"} | {"help", "plugin"}
+    names = TrainOptions.model_fields.keys() - {"arguments"} | {"help", "help_all", "plugin"}
     known = {f"--{name.replace('_', '-')}" for name in names}
     for argument in arguments:
         if argument.startswith("--") and (name := argument.split("=")[0].replace("_", "-")) not in known:
@@ -72,7 +84,11 @@ def run(arguments: Sequence[str]) -> None:
             raise ConfigError(
                 f"there is no option {name}; {hint} (fields of the recipe are changed as in training.epochs=3)"
             )
-    options = parse(TrainOptions, changes_first(arguments), "train")
+    if not {"-h", "--help", "--help-all"} & {*arguments}:
+        from legenda.recipes import changes_first  # late: the help takes no PyTorch
+
+        arguments = changes_first(arguments)
+    options = parse(TrainOptions, arguments, "train")
     recipe, changes = options.recipe()
     name = str(changes.get("name", recipe.name))
     out = options.out or Path("runs") / name
@@ -90,6 +106,8 @@ def run(arguments: Sequence[str]) -> None:
 
 
 def _train(options: TrainOptions, recipe: Recipe, changes: dict[str, Any], out: Path, seed: int | None = None) -> None:
+    from legenda.experiment import train
+
     given = options.model_dump(include={"init_from", "stages", "device", "precision", "devices", "nodes", "strategy"})
     result = train(
         recipe,
