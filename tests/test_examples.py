@@ -13,7 +13,7 @@ import legenda
 from command_results import write_captioned_images
 from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scene
-from legenda.models.checkpoint import ASSETS
+from legenda.run_folder import ASSETS
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 

@@ -14,11 +14,10 @@ import pytest
 import torch
 
 import legenda
-from legenda import export
+from legenda import export, hub
 from legenda.decoding import greedy
 from legenda.decoding.generation import GenerationConfig
 from legenda.errors import install_line
-from legenda.models import checkpoint
 from legenda.papers import get_recipe
 from legenda.text import Vocabulary
 
@@ -104,7 +103,7 @@ def test_the_command_reports_the_difference(tmp_path, run_command, monkeypatch):
     assert out.endswith("differ from PyTorch by at most 0.0e+00\n")
     assert json.loads((tmp_path / "run" / "torch" / "export.json").read_text())["generation_config"]["max_length"] == 3
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(checkpoint, "download_model", lambda _: tmp_path / "run")
+    monkeypatch.setattr(hub, "download_model", lambda _: tmp_path / "run")
     code, out, _ = run_command("export somebody/scenes --format torch --max-length 3")
     assert out.startswith("torch: decoder.pt2, encoder.pt2, ")
     assert not (tmp_path / "somebody").exists()

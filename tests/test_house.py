@@ -31,6 +31,7 @@ HOUSE: tuple[tuple[str, dict[str, str]] | str, ...] = (
             "io": "atomic files",
             "registry": "names, plugins",
             "run_folder": "files of a run",
+            "hub": "models by name",
         },
     ),
     (

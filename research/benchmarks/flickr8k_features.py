@@ -21,8 +21,8 @@ import torch
 
 from legenda.features.packed import write_store
 from legenda.io import write_json
-from legenda.models.checkpoint import ASSETS
 from legenda.photo.regions import RegionMaker
+from legenda.run_folder import ASSETS
 from legenda.text import ptb_tokenize
 
 sys.path.append(str(Path(__file__).parents[1] / "photo"))

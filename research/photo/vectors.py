@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from legenda.models.checkpoint import ASSETS
 from legenda.photo.vision import Vision
+from legenda.run_folder import ASSETS
 
 MAX_THINGS = 20
 """Things of an image whose pooled vectors are kept."""

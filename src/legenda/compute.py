@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -172,6 +173,41 @@ class SearchOptions(Config):
     def select(self) -> SearchOptions:
         """Return these options alone, where the object holds others too."""
         return SearchOptions(**{name: getattr(self, name) for name in SearchOptions.model_fields})
+
+
+_threads: list[int] = []
+"""The threads that `set_num_threads` has set, in the last place."""
+
+
+def get_num_threads() -> int:
+    """Return the threads of an operation: PyTorch's where it is imported, else as many as were set.
+
+    By default OMP_NUM_THREADS, as in PyTorch, or the CPUs that this process may use.
+    """
+    if torch := sys.modules.get("torch"):
+        return torch.get_num_threads()
+    if _threads:
+        return _threads[-1]
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    if wanted.isdecimal() and int(wanted) > 0:
+        return int(wanted)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def set_num_threads(count: int) -> None:
+    """Set the threads of an operation, of sessions of ONNX Runtime that are opened later and of PyTorch."""
+    _threads[:] = [count]
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(count)
+
+
+def count_cuda_devices() -> int:
+    """Return the number of CUDA devices; 0 where PyTorch is not installed."""
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return 0
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 def _has_bf16() -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from legenda.compute import ComputeOptions, Precision
 from legenda.config import to_json
-from legenda.models.checkpoint import find_model
+from legenda.hub import find_model
 from legenda.papers import get_recipe
 from legenda.recipes import Recipe, continue_from
 from legenda.tasks.base import TASKS

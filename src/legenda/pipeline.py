@@ -19,6 +19,7 @@ from legenda.compute import Precision, RunOptions, SearchOptions
 from legenda.config import merge
 from legenda.errors import ConfigError, DataError
 from legenda.extractors.base import resolve_extractor
+from legenda.hub import find_model
 from legenda.images.extractor import Extractor
 from legenda.images.files import (
     ImageFile,
@@ -402,14 +403,15 @@ def load_for_captions(model: str | Path, options: RunOptions) -> CaptionsModel:
     Raise LegendaError for a file that is missing or damaged, a device that does not exist, and for a device, a
     precision or a compiled step with an exported model, which has none.
     """
-    if is_exported(model):
+    folder = find_model(model)
+    if is_exported(folder):
         for name, plain in (("device", ("auto", "cpu")), ("precision", ("float32",)), ("compile", (False,))):
             if getattr(options, name) not in plain:
                 raise ConfigError(
                     f"{model} is an exported model, which computes in float32 on the CPU; leave {name} out, or name "
                     "the run"
                 )
-        return ExportedRun(Path(model), OnnxCaptioner.load(model), options)
+        return ExportedRun(folder, OnnxCaptioner.load(folder), options)
     from legenda.evaluation.runs import load_captioner_run  # late: PyTorch takes seconds, and may not be installed
 
     options.resolve_for_models()

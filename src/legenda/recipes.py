@@ -29,9 +29,9 @@ from pydantic import Field, SkipValidation, model_validator
 from legenda.config import Config, log_dropped, merge, to_json
 from legenda.data.registry import DATASETS, data_settings, find_path
 from legenda.errors import ConfigError, did_you_mean
+from legenda.hub import find_model
 from legenda.io import read_text
 from legenda.models import describe_model
-from legenda.models.checkpoint import find_model
 from legenda.models.registry import Entry, configure_sizeless, describe_decoder
 from legenda.run_folder import CONFIG, name_stages, read_config, split_model, stage_name, stages_of
 from legenda.training.config import TrainingConfig

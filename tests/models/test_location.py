@@ -2,9 +2,9 @@
 
 import pytest
 
+from legenda import hub
 from legenda.errors import CheckpointError
-from legenda.models import checkpoint
-from legenda.models.checkpoint import find_model
+from legenda.hub import find_model
 
 
 def make_folder(path):
@@ -15,7 +15,7 @@ def make_folder(path):
 
 def test_a_folder_that_exists_precedes_other_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(checkpoint, "ASSETS", tmp_path / "assets")
+    monkeypatch.setattr(hub, "ASSETS", tmp_path / "assets")
     packaged = make_folder(tmp_path / "assets" / "photo")
     assert find_model("photo") == packaged
     (tmp_path / "photo").mkdir()  # a folder of photographs
@@ -27,7 +27,7 @@ def test_a_folder_that_exists_precedes_other_names(tmp_path, monkeypatch):
 def test_only_user_and_model_name_a_model_of_the_hub(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     asked = []
-    monkeypatch.setattr(checkpoint, "download_model", lambda name: asked.append(name) or tmp_path)
+    monkeypatch.setattr(hub, "download_model", lambda name: asked.append(name) or tmp_path)
     assert find_model("user/model-1.0") == tmp_path
     for name in ("model", tmp_path / "absent", "a/b/c", "../b/c"):
         with pytest.raises(CheckpointError, match="is not a folder with a model"):

@@ -10,8 +10,8 @@ import legenda
 from command_results import write_captioned_images
 from legenda.cli.main import main
 from legenda.data.image_files import ImageData
-from legenda.models.checkpoint import ASSETS, PACKAGED
 from legenda.papers import get_recipe
+from legenda.run_folder import ASSETS, PACKAGED
 
 
 @pytest.fixture

@@ -15,13 +15,14 @@ import legenda
 from legenda.cli.main import main
 from legenda.errors import CheckpointError
 from legenda.extractors import load_extractor
-from legenda.models.checkpoint import ASSETS, PACKAGED, dequantize, quantize
+from legenda.models.checkpoint import dequantize, quantize
 from legenda.photo import layout
 from legenda.photo.consensus import INPUTS, Consensus, ngrams, normalized
 from legenda.photo.regions import NUM_PHRASES, NUM_WORDS
 from legenda.photo.things import Thing, describe_things, labels, name_kind, read_things
 from legenda.photo.vision import PARTS, box_weights
 from legenda.pipeline import json_entry
+from legenda.run_folder import ASSETS, PACKAGED
 from legenda.runtime.search import SearchOutput
 
 _FOLDER = ASSETS / PACKAGED

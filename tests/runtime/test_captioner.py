@@ -141,7 +141,8 @@ def test_eight_bits_make_a_fourth_of_the_size(tmp_path):
 @pytest.mark.slow
 def test_the_packaged_model_equals_its_export(tmp_path):
     """Photographs through both pipelines: captions, scores, attention, things, and the choice among beams."""
-    from legenda.models.checkpoint import find_model, load_with_config
+    from legenda.hub import find_model
+    from legenda.models.checkpoint import load_with_config
     from legenda.run_folder import ASSETS
 
     model, config = load_with_config(find_model("photo"))

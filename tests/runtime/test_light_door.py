@@ -59,6 +59,15 @@ def test_images_are_captioned(folder, run_and_export, run_command):
     assert len(json.loads((folder / "captions.json").read_text())) == 2
 
 
+@pytest.mark.parametrize("engine", ["local", "pool"])
+def test_a_job_captions_into_shards(folder, engine):
+    """Each engine writes the same lines; a pool's processes import PyTorch no more than this one."""
+    call(f"main(['caption', 'images', '--model', 'model', '--out', 'shards_{engine}', '--engine', '{engine}'])", folder)
+    lines = (folder / f"shards_{engine}" / "captions-00000000.jsonl").read_text().splitlines()
+    assert [json.loads(line)["image"] for line in lines] == ["images/0.png", "images/1.png"]
+    assert all(json.loads(line)["captions"][0]["caption"] for line in lines)
+
+
 def test_captions_are_scored_and_compared(folder):
     assert "CIDEr-D" in call("main(['score', 'one.json', 'references.json', '--metrics', 'fast'])", folder)
     printed = call("main(['compare', 'one.json', 'two.json', '--references', 'references.json'])", folder)

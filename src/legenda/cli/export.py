@@ -30,8 +30,9 @@ class ExportOptions(Config):
 def run(options: ExportOptions) -> None:
     """Write the files and print the largest difference from PyTorch."""
     from legenda.export import export_captioner
+    from legenda.hub import find_model, is_run_folder
     from legenda.models import Captioner
-    from legenda.models.checkpoint import find_model, is_run_folder, load_with_config, not_a_captioner
+    from legenda.models.checkpoint import load_with_config, not_a_captioner
 
     folder = Path(options.model) if is_run_folder(options.model) else Path()
     out = folder / options.output_format if options.out is None else options.out

@@ -165,7 +165,7 @@ def find_predictions(name: Path, split: str) -> Path:
         return name
     path = evaluation_path(name, split)
     if not path.is_file():
-        from legenda.models.checkpoint import find_model  # late: it imports PyTorch
+        from legenda.hub import find_model  # late: it imports PyTorch
 
         path = evaluation_path(find_model(name), split)
     if not path.is_file():

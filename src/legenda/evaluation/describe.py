@@ -13,11 +13,12 @@ from legenda.errors import DataError, LegendaError
 from legenda.evaluation.evaluate import ScoreDict, load_examples
 from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, load_run
 from legenda.extractors.base import needs_no_file
+from legenda.hub import find_model
 from legenda.images.regions import extractor_name
 from legenda.io import read_json
 from legenda.metrics import WITHOUT_JAVA, evaluate, intervals
 from legenda.metrics.resampling import Interval
-from legenda.models.checkpoint import changed_words, find_model, naming_file
+from legenda.models.checkpoint import changed_words, naming_file
 from legenda.models.registry import build_model, describe_model, summarize
 from legenda.run_folder import CONFIG, EVALUATIONS, HISTORY, STATE, evaluation_path, read_config, split_model, stages_of
 from legenda.training.checkpoint import read_history, read_progress

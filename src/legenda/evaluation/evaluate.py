@@ -26,12 +26,12 @@ from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, replace_features
 from legenda.extras.vqa.data import write_vqa_results
 from legenda.features.readers import open_features
+from legenda.hub import is_run_folder
 from legenda.images.extractor import describe_unfamiliar, find_unfamiliar
 from legenda.images.regions import COCO_NAME, coco_id, extractor_name
 from legenda.io import read_json, write_json, write_text
 from legenda.metrics import evaluate
 from legenda.models.base import inference
-from legenda.models.checkpoint import is_run_folder
 from legenda.recipes import Data
 from legenda.regions import Regions
 from legenda.run_folder import evaluation_path, stages_of

@@ -21,11 +21,11 @@ from legenda.decoding.generation import GenerationConfig
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.runs import CaptionerRun
 from legenda.extractors.backbone import hub_errors, load_pretrained
+from legenda.hub import HUB_PREFIX
 from legenda.images.extractor import Extractor
 from legenda.images.regions import ImageRegions
 from legenda.models import Captioner
 from legenda.models.base import CaptionerConfig
-from legenda.models.checkpoint import HUB_PREFIX
 from legenda.registry import reason_of
 
 _WHOLE = np.array([[0, 0, 1, 1]], np.float32)

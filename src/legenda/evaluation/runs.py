@@ -12,18 +12,12 @@ from legenda.data.registry import data_settings
 from legenda.errors import CheckpointError, ConfigError, LegendaError
 from legenda.evaluation.torch_captioner import TorchCaptioner
 from legenda.extractors.base import refuse_extractor, resolve_extractor
+from legenda.hub import find_model, is_of_transformers
 from legenda.images.extractor import Extractor
 from legenda.images.regions import UNNAMED, extractor_name, is_same_extractor
 from legenda.models import Captioner
 from legenda.models.base import Model
-from legenda.models.checkpoint import (
-    find_model,
-    is_of_transformers,
-    load_weights,
-    load_with_config,
-    not_a_captioner,
-    read_checksum,
-)
+from legenda.models.checkpoint import load_weights, load_with_config, not_a_captioner, read_checksum
 from legenda.models.registry import summarize
 from legenda.run_folder import CONFIG, shortest_names, weights_path
 

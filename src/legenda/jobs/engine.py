@@ -1,7 +1,7 @@
 """Run a job: the same worker in this process, in a pool of processes, or in processes of Ray.
 
-A job's files are the same in all three, byte for byte: torch's results depend on its number of threads, so that its
-threads are divided among the workers, and a single process with that number of workers takes the same part.
+A job's files are the same in all three, byte for byte: results depend on the number of threads, so that the threads are
+divided among the workers, and a single process with that number of workers takes the same part.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 
+from legenda.compute import count_cuda_devices, get_num_threads, set_num_threads
 from legenda.errors import ConfigError, DataError, LegendaError, import_extra
 from legenda.jobs.job import ImageTask, Job, JobStats, process_shard, read_result
 from legenda.registry import load_plugin, plugin_files
@@ -58,13 +58,13 @@ def run_job(
 ) -> JobStats:
     """Process all shards; those of earlier calls are not repeated.
 
-    workers: processes of a pool and of Ray; each of them, or this process, computes with torch's threads divided by it.
+    workers: processes of a pool and of Ray; each of them, or this process, computes with the threads divided by it.
     progress: gets the images done and in total. device: auto, cpu, cuda, cuda:N or mps, or several with commas between,
     for the processes of a pool.
     Raise LegendaError for one of a worker, for a cluster that is too small, and where shards are missing at the end.
     """
     start, totals, done = time.monotonic(), Counter[str](), 0
-    threads = max(1, torch.get_num_threads() // workers)
+    threads = max(1, get_num_threads() // workers)
 
     def advance(images: int = 1) -> None:
         nonlocal done
@@ -102,19 +102,21 @@ def start_worker(
     plugins: Sequence[Path] = (),
     advance: Callable[[], object] = lambda: None,
 ) -> Worker:
-    """Load plugins and models, and return what processes shards with them; threads: of torch."""
-    torch.set_num_threads(threads)
+    """Load plugins and models, and return what processes shards with them, with a number of threads."""
+    set_num_threads(threads)
     for file in plugins:
         load_plugin(file)
-    return partial(process_shard, job, load(device), advance=advance)
+    task = load(device)
+    set_num_threads(threads)  # of PyTorch too, which loading may have imported
+    return partial(process_shard, job, task, advance=advance)
 
 
 def _run_here(job: Job, load: Load, device: str, threads: int, advance: Callable[[], object]) -> Iterator[JobStats]:
-    before = torch.get_num_threads()
+    before = get_num_threads()
     try:
         yield from map(start_worker(job, load, device, threads, advance=advance), range(job.shards))
     finally:
-        torch.set_num_threads(before)
+        set_num_threads(before)
 
 
 def _run_in_pool(job: Job, load: Load, device: str, threads: int, workers: int) -> Iterator[JobStats]:
@@ -149,8 +151,8 @@ def _start_pool(job: Job, load: Load, device: str, threads: int, workers: int) -
     context = get_context("spawn")
     devices = context.SimpleQueue()
     names = device.split(",")
-    if device in ("auto", "cuda") and torch.cuda.is_available():
-        names = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    if device in ("auto", "cuda") and (count := count_cuda_devices()):
+        names = [f"cuda:{number}" for number in range(count)]
     for assigned in islice(cycle(names), workers):
         devices.put(assigned)
     alive, here = context.Pipe(duplex=False)

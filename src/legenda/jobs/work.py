@@ -19,6 +19,7 @@ from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.extractors.base import load_extractor
 from legenda.features import open_features, write_store
 from legenda.features.base import Image
+from legenda.hub import is_of_transformers
 from legenda.images.extractor import Extractor, identify
 from legenda.images.files import ImageFile, check_ids, extract_batch, image_id, is_url, read_batches
 from legenda.images.regions import check_regions, extractor_name, is_same_extractor
@@ -26,8 +27,8 @@ from legenda.images.video import FrameSampling, extract_video
 from legenda.io import check_output, locked
 from legenda.jobs.engine import run_job
 from legenda.jobs.job import ImageResult, Job, JobStats, digest_files, failure, open_job
-from legenda.models.checkpoint import is_of_transformers, read_checksum
 from legenda.run_folder import CONFIG, VOCABULARY, WEIGHTS
+from legenda.runtime.folder import SETTINGS, is_exported
 
 if TYPE_CHECKING:
     from legenda.pipeline import Pipeline
@@ -68,9 +69,16 @@ def load_captioner(
 
 
 def fingerprint(run: Path) -> str:
-    """Return the SHA-256 of a run's configuration and vocabulary, and of the checksum that its weights have."""
+    """Return the SHA-256 of a run's configuration and vocabulary, and of the checksum that its weights have.
+
+    For an exported model that of export.json, which holds the digests of the other files.
+    """
     if is_of_transformers(run):
         return str(run)
+    if is_exported(run):
+        return hashlib.sha256((run / SETTINGS).read_bytes()).hexdigest()
+    from legenda.models.checkpoint import read_checksum  # late: it imports PyTorch, which exported models do without
+
     digest = hashlib.sha256(read_checksum(run / WEIGHTS).encode())
     for path in (run / CONFIG, run / VOCABULARY):
         if path.is_file():

@@ -7,12 +7,10 @@ folder is named by its path, packaged with the library, or on Hugging Face's hub
 from __future__ import annotations
 
 import logging
-import re
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from pickle import UnpicklingError
 from tempfile import TemporaryDirectory
@@ -28,20 +26,17 @@ from torch.overrides import TorchFunctionMode
 from legenda.config import merge
 from legenda.decoding.generation import GenerationConfig
 from legenda.errors import CheckpointError, ConfigError, first_line, import_extra
+from legenda.hub import FILES, find_model, is_of_transformers
 from legenda.io import atomic_write, get_field, read_text, verified, write_text
 from legenda.models.base import Captioner, Model
 from legenda.models.registry import build_model
 from legenda.run_folder import (
     ANSWERS,
-    ASSETS,
     CONFIG,
     HISTORY,
-    PACKAGED,
-    SUBWORDS,
     VOCABULARY,
     WEIGHTS,
     as_checkpoint_error,
-    find_seeds,
     read_config,
     split_model,
 )
@@ -233,28 +228,6 @@ def check_finite(tensors: Mapping[str, Tensor], path: Path, hint: str) -> None:
 
 
 CARD = "README.md"
-_FILES = (CONFIG, WEIGHTS, VOCABULARY, ANSWERS, SUBWORDS)
-"""All that is downloaded: JSON, text, safetensors and a model of SentencePiece; no pickle and no code."""
-
-
-def download_model(name: str) -> Path:
-    """Return the local copy of the model USER/MODEL in the hub's cache, downloaded where it is not there.
-
-    Without a network the cached copy is used. Raise ConfigError where there is neither, and CheckpointError where the
-    repository holds no model of this library.
-    """
-    hub = import_extra("huggingface_hub", "hub")
-    try:
-        folder = hub.snapshot_download(name, allow_patterns=[*_FILES])
-    except Exception as error:  # of the HTTP client, the hub and the file system
-        raise ConfigError(
-            f"{name} is no folder with a model and could not be downloaded from Hugging Face's hub "
-            f"({first_line(error)}); check the name and the network, and `hf auth login` where it is private"
-        ) from error
-    for file in (CONFIG, WEIGHTS):
-        if not Path(folder, file).is_file():
-            raise CheckpointError(f"{name} on Hugging Face's hub has no {file}; name a model that `legenda push` wrote")
-    return Path(folder)
 
 
 def upload_model(
@@ -280,7 +253,7 @@ def upload_model(
         how = {"commit_message": commit_message, "revision": branch, "create_pr": create_pr}
         try:
             repository = api.create_repo(name, private=private, exist_ok=True)
-            api.upload_folder(repo_id=repository.repo_id, folder_path=folder, allow_patterns=[*_FILES, CARD], **how)
+            api.upload_folder(repo_id=repository.repo_id, folder_path=folder, allow_patterns=[*FILES, CARD], **how)
         except Exception as error:
             raise ConfigError(
                 f"{name} could not be uploaded to Hugging Face's hub ({first_line(error)}); check the name and the "
@@ -289,10 +262,6 @@ def upload_model(
     return str(repository)
 
 
-HUB_PREFIX = "hf:"
-"""What precedes the name of a model of transformers, on the hub or in a folder, in place of a run."""
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-
 _HINT = "a model folder holds config.json, model.safetensors and vocabulary.txt"
 _SIZES = {
     "vocab_size": f"restore the {VOCABULARY} of its training",
@@ -300,43 +269,6 @@ _SIZES = {
     "feature_dim": "use features of the extractor of its training",
 }
 """What a model that starts from another one needs to have in common with it, and what to do otherwise."""
-
-
-def is_run_folder(name: str | Path) -> bool:
-    """Return whether a name is the path of a folder with a config.json, and not a packaged model or one of the hub."""
-    return (Path(name) / CONFIG).is_file()
-
-
-def is_of_transformers(name: str | Path) -> bool:
-    """Return whether a name is hf:NAME, of a model of transformers in place of a run."""
-    return str(name).startswith(HUB_PREFIX)
-
-
-def find_model(name: str | Path) -> Path:
-    """Return the folder of a model: a path, "photo" for the packaged model, or USER/MODEL of Hugging Face's hub.
-
-    A path that exists is never looked up in the hub. Raise CheckpointError or ConfigError where there is no model.
-    """
-    path = Path(name)
-    if is_run_folder(path) or is_of_transformers(path):
-        return path
-    if str(name) == PACKAGED:
-        if not (ASSETS / PACKAGED / CONFIG).is_file():
-            raise ConfigError("this installation lacks the packaged model photo; name a run folder instead")
-        return ASSETS / PACKAGED
-    if not path.parent.exists() and _HUB_ID.fullmatch(str(name)):
-        return download_model(str(name))
-    if seeds := find_seeds(path):
-        raise CheckpointError(f"{path} holds runs of {len(seeds)} seeds; name one of them, such as {seeds[0]}")
-    if not path.is_dir():
-        hint = f"did you mean {PACKAGED}?" if get_close_matches(str(name), [PACKAGED]) else "check the path"
-        raise CheckpointError(f"{path} is not a folder with a model; train one with `legenda train`, or {hint}")
-    runs = sorted(path.glob(f"*/{CONFIG}"))
-    if runs and not (path / WEIGHTS).exists():
-        raise CheckpointError(
-            f"{path} holds no model but folders of models; name one of them, such as {runs[0].parent}"
-        )
-    return path
 
 
 def load(folder: str | Path) -> Captioner:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from legenda.errors import CheckpointError
 from legenda.images.extractor import Extractor
 from legenda.io import read_text
-from legenda.models.checkpoint import ASSETS, PACKAGED, load_tensors
+from legenda.models.checkpoint import load_tensors
 from legenda.photo.layout import (
     CENTER,
     IS_PART,
@@ -36,6 +36,7 @@ from legenda.photo.layout import (
     fill_whole,
 )
 from legenda.photo.vision import PARTS, ImageVectors, Vision, part_boxes
+from legenda.run_folder import ASSETS, PACKAGED
 
 _HINT = "install legenda again, or write the folder again"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from legenda.compute import SearchOptions
+from legenda.compute import SearchOptions, get_num_threads
 from legenda.errors import CheckpointError, ConfigError, DataError, first_line, import_extra
 from legenda.images.regions import ImageRegions, RegionArrays, grid_boxes, pack
 from legenda.runtime.folder import DECODER, ENCODER, GRID_BOXES, ExportedModel, read_exported
@@ -221,7 +220,7 @@ def _open_session(path: Path) -> Any:
     runtime = import_extra("onnxruntime", "onnx")
     options = runtime.SessionOptions()
     options.log_severity_level = 4  # what fails is raised
-    options.intra_op_num_threads = _num_threads()
+    options.intra_op_num_threads = get_num_threads()
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         return runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
@@ -229,11 +228,3 @@ def _open_session(path: Path) -> Any:
         raise CheckpointError(
             f"{path} is not a model that ONNX Runtime opens ({first_line(error)}); export the model again"
         ) from error
-
-
-def _num_threads() -> int:
-    """Return the threads of a session: as many as OMP_NUM_THREADS says, as in PyTorch, or as this process may use."""
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
-    if wanted.isdecimal() and int(wanted) > 0:
-        return int(wanted)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
