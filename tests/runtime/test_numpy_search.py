@@ -113,6 +113,7 @@ RULES = [
     {"length_penalty": 0.7, "length_normalization": "gnmt"},
     {"no_repeat_ngram_size": 2, "no_immediate_repeat": True},
     {"forbidden_last_tokens": (2, 5), "beam_suppress_tokens": (4,), "pad_token_id": 1},
+    {"no_repeat_sets": ((2, 3), (4,)), "max_length": 9},
     {"bos_token_id": 3, "max_length": 9, "length_penalty": 1.3},
 ]
 
@@ -124,6 +125,19 @@ def test_beam_search_equals_that_of_pytorch(twin, finished_beams, rules, beams):
     twin.generation_config = twin.generation_config.replace(finished_beams=finished_beams, **rules)
     for temperature, num_captions in ((1.0, 1), (0.6, beams["beam_size"])):
         check_equal(*run_both(twin, SearchOptions(temperature=temperature, **beams), num_captions))
+
+
+@pytest.mark.parametrize("options", [SearchOptions(beam_size=4), SearchOptions(do_sample=True)], ids=["beam", "sample"])
+def test_a_sequence_has_one_token_of_a_set_once(twin, options):
+    def said(output) -> int:
+        return max(sum(token in (2, 3) for token in row) for image in output.tokens.tolist() for row in image)
+
+    twin.generation_config = twin.generation_config.replace(max_length=9)
+    _, free = run_both(twin, options, 4)
+    twin.generation_config = twin.generation_config.replace(no_repeat_sets=((2, 3),))
+    expected, actual = run_both(twin, options, 4)
+    check_equal(expected, actual)
+    assert said(free) > said(actual) == 1
 
 
 def test_options_of_the_call_are_over_those_of_the_model(twin):

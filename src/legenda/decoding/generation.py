@@ -276,9 +276,10 @@ class Stepper:
         self.state = self._init_state(num_rows)
         self.started = False
         self.trigram_penalty = 0.0 if beam else config.trigram_penalty
-        needs_history = self.trigram_penalty > 0 or config.no_repeat_ngram_size > 0
+        needs_history = self.trigram_penalty > 0 or config.no_repeat_ngram_size > 0 or bool(config.no_repeat_sets)
         self.history = memory.mask.new_zeros(len(memory), num_rows, 0, dtype=torch.long) if needs_history else None
-        """Tokens of the rows, kept where repeated n-grams are penalized or blocked."""
+        """Tokens of the rows, kept where what has occurred is penalized or blocked."""
+        self.repeat_sets: Tensor | None = None
 
         def ids(tokens: tuple[int, ...]) -> Tensor | None:
             return torch.tensor(tokens, device=memory.mask.device) if tokens else None
@@ -333,7 +334,7 @@ class Stepper:
     def _handle_repetition(
         self, log_probs: Float[Tensor, "B K V"], tokens: Int[Tensor, "B K"], parents: Int[Tensor, "B K"] | None
     ) -> None:
-        """Append the tokens to the history; penalize or block in place what repeats an n-gram."""
+        """Append the tokens to the history; penalize or block in place what repeats an n-gram or a set."""
         assert self.history is not None
         history = self.history
         if parents is not None:
@@ -343,3 +344,11 @@ class Stepper:
             log_probs -= self.trigram_penalty * count_repeated_ngrams(log_probs, history, 3)
         if size := self.config.no_repeat_ngram_size:
             log_probs.masked_fill_(count_repeated_ngrams(log_probs, history, size) > 0, float("-inf"))
+        if count := len(self.config.no_repeat_sets):
+            if self.repeat_sets is None:
+                sets = self.config.repeat_sets(log_probs.shape[-1])
+                self.repeat_sets = torch.from_numpy(sets).to(log_probs.device)
+            said = torch.zeros(*tokens.shape, count + 1, dtype=torch.bool, device=log_probs.device)
+            said.scatter_(-1, self.repeat_sets[history], True)
+            said[..., -1] = False
+            log_probs.masked_fill_(said[..., self.repeat_sets], float("-inf"))

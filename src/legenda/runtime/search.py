@@ -203,6 +203,7 @@ class _Stepper:
         self.trigram_penalty = 0.0 if beam else config.trigram_penalty
         self.history: np.ndarray | None = None
         """The tokens of the rows `(B, K, t)`; None before the first."""
+        self.repeat_sets: np.ndarray | None = None
         self.suppressed = list(config.suppress_tokens + (config.beam_suppress_tokens if beam else ()))
 
     def step(self, tokens: np.ndarray, parents: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
@@ -230,6 +231,13 @@ class _Stepper:
             np.subtract.at(log_probs, _repeated_ngrams(self.history, 3), np.float32(self.trigram_penalty))
         if self.config.no_repeat_ngram_size:
             log_probs[_repeated_ngrams(self.history, self.config.no_repeat_ngram_size)] = -np.inf
+        if self.config.no_repeat_sets:
+            if self.repeat_sets is None:
+                self.repeat_sets = self.config.repeat_sets(log_probs.shape[-1])
+            said = np.zeros((*tokens.shape, len(self.config.no_repeat_sets) + 1), bool)
+            np.put_along_axis(said, self.repeat_sets[self.history], True, axis=-1)
+            said[..., -1] = False
+            log_probs[said[..., self.repeat_sets]] = -np.inf
         return log_probs, attention
 
 

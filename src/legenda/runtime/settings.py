@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Literal
 
+import numpy as np
+
 from legenda.compute import SearchOptions
 from legenda.config import Config, Count, NonNegativeFloat, NonNegativeInt
 from legenda.errors import ConfigError, did_you_mean
@@ -45,6 +47,8 @@ class GenerationConfig(Config):
     """Tokens that eos may not follow."""
     no_repeat_ngram_size: NonNegativeInt = 0
     """Never generate an n-gram of this size twice in a sequence; 0 allows all."""
+    no_repeat_sets: tuple[tuple[NonNegativeInt, ...], ...] = ()
+    """Sets of tokens, such as the singular and the plural of a noun; a sequence has at most one token of each, once."""
     required_tokens: tuple[tuple[NonNegativeInt, ...], ...] = ()
     """Sets of tokens; one of each occurs in every sequence of beam search (Anderson et al., 2017)."""
     trigram_penalty: NonNegativeFloat = 0.0
@@ -55,7 +59,15 @@ class GenerationConfig(Config):
     def token_ids(self) -> tuple[int, ...]:
         """All token ids of the configuration."""
         suppressed = self.suppress_tokens + self.beam_suppress_tokens + self.forbidden_last_tokens
-        return (self.bos_token_id, self.eos_token_id, self.padding_id, *suppressed, *chain(*self.required_tokens))
+        sets = chain(*self.required_tokens, *self.no_repeat_sets)
+        return (self.bos_token_id, self.eos_token_id, self.padding_id, *suppressed, *sets)
+
+    def repeat_sets(self, vocab_size: int) -> np.ndarray:
+        """Return the set of `no_repeat_sets` to which each token belongs, `(V,)`; for others the number of sets."""
+        sets = np.full(vocab_size, len(self.no_repeat_sets))
+        for number, tokens in enumerate(self.no_repeat_sets):
+            sets[list(tokens)] = number
+        return sets
 
     @property
     def padding_id(self) -> int:
