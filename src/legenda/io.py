@@ -10,6 +10,7 @@ import pickle
 import secrets
 import shutil
 import stat
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BytesIO, StringIO
@@ -27,6 +28,12 @@ MAX_BYTES = 1 << 28
 """Bytes that a file may always hold, however well it is compressed."""
 MAX_RATIO = 20
 """Bytes for every byte of a larger file; arrays of floats, annotations and text compress less."""
+
+IMAGE_SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".heic", ".heif", ".hif", ".avif"}
+)
+VIDEO_SUFFIXES = frozenset({".mp4", ".m4v", ".mkv", ".webm", ".avi", ".mov", ".mpg", ".mpeg"})
+"""Suffixes of the files that are taken for images and for videos."""
 
 
 @contextmanager
@@ -149,14 +156,17 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def read_text(path: str | Path, hint: str = "check the path") -> str:
-    """Read a UTF-8 text file, with or without a byte order mark, decompressed if its name ends in .gz.
+    """Read a UTF-8 text file, with or without a byte order mark, or one of UTF-16 with it, decompressed if in .gz.
 
-    Raises DataError with the file and the `hint` when that fails.
+    Raises DataError with the file, the line and the `hint` when that fails.
     """
+    content = read_bytes(path, hint)
     try:
-        return StringIO(read_bytes(path, hint).decode("utf-8-sig"), newline=None).read()  # with line feeds alone
+        text = content.decode("utf-16" if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not a UTF-8 text file; {hint}") from error
+        line = content[: error.start].count(b"\n") + 1
+        raise DataError(f"{path} is not a UTF-8 text file (line {line}; save it as UTF-8); {hint}") from error
+    return StringIO(text, newline=None).read()  # with line feeds alone
 
 
 def read_bytes(path: str | Path, hint: str = "check the path") -> bytes:

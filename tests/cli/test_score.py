@@ -1,6 +1,7 @@
 """`legenda score`: tables, the JSON file and error messages."""
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ REFERENCES = {
     "3": ["A kite over the beach.", "A kite, high up."],
     "4": ["A dog runs in the park.", "A running dog."],
 }
-PREDICTIONS = {"1": "a goat on a wall", "2": "two boats at sea", "3": "", "4": "a dog runs"}
+PREDICTIONS = {"1": "a goat on a wall", "2": "two boats at sea", "3": "a beach", "4": "a dog runs"}
 OTHERS = {"1": "a wall", "2": "boats", "3": "a kite", "4": "a cat"}
 FAST = "--metrics fast"
 
@@ -52,10 +53,10 @@ def test_scores_and_intervals_are_printed_and_written(score):
     for name, value in expected.corpus.items():
         assert row(out, name) == [name, f"{value:.4f}", f"{bounds[name].low:.4f}", "..", f"{bounds[name].high:.4f}"]
     assert "scores: 4 images; document frequencies of 4 images: the references scored\n" in out
-    assert "4 captions of 4 images use 10 different words" in out
+    assert "4 captions of 4 images use 11 different words" in out
     written = json.loads(Path("scores.json").read_text())
     assert written["predictions"] == "predictions.json"
-    assert (written["resamples"], written["seed"], written["vocabulary"]) == (200, 3, 10)
+    assert (written["resamples"], written["seed"], written["vocabulary"]) == (200, 3, 11)
     assert {key: written["scores"][key] for key in expected.to_dict()} == json.loads(json.dumps(expected.to_dict()))
     assert written["scores"]["intervals"]["CIDEr-D"] == vars(bounds["CIDEr-D"])
 
@@ -174,3 +175,94 @@ def test_invalid_input_gives_one_sentence_and_writes_nothing(score, content, opt
     fast = "" if "--metrics" in options else "--metrics BLEU-1"
     assert message in error_of(score(f"odd.json references.json {fast} {options} --out scores.json --resamples 5"))
     assert not Path("scores.json").exists()
+
+
+NAMES = {  # of images 1 to 4 in predictions, and in references
+    "suffixes": ("{}.jpg", "{}"),
+    "ids": ("{}", "{}.png"),
+    "folders": ("photos/{}.JPG", "train/{}.JPG"),
+    "coco": ("COCO_val2014_{:012d}.jpg", "{}"),
+    "coco 2017": ("{:012d}.jpg", "{}"),
+    "numbers": ("{}", "COCO_val2014_{:012d}"),
+}
+
+
+@pytest.mark.parametrize("form", ["object", "coco", "token", "table", "lines"])
+@pytest.mark.parametrize("names", NAMES)
+def test_images_are_known_by_any_of_their_names(score, names, form):
+    ours, theirs = (pattern.format for pattern in NAMES[names])
+    write("named.json", {ours(int(image)): caption for image, caption in PREDICTIONS.items()})
+    rows = [(theirs(int(image)), caption) for image in REFERENCES for caption in REFERENCES[image]]
+    if form == "object":
+        write("named-references", {theirs(int(image)): group for image, group in REFERENCES.items()})
+    elif form == "coco":
+        numbers = {name: number for number, name in enumerate(dict(rows), start=100)}
+        images = [{"id": number, "file_name": name} for name, number in numbers.items()]
+        captions = [{"id": n, "image_id": numbers[name], "caption": text} for n, (name, text) in enumerate(rows)]
+        write("named-references", {"images": images, "annotations": captions})
+    else:
+        line = {"token": "{0}#0\t{1}", "table": '"{0}";"{1}"', "lines": '{{"image": "{0}", "text": "{1}"}}'}[form]
+        heading = ["Image;Caption"] if form == "table" else []
+        Path("named-references").write_text("\n".join([*heading, *(line.format(*row) for row in rows)]))
+    expected = score(f"predictions.json references.json {FAST} --resamples 20")[1]
+    assert score(f"named.json named-references {FAST} --resamples 20") == (0, expected, "")
+
+
+def test_an_image_under_two_names_is_refused(score):
+    write("twice.json", {**PREDICTIONS, "1.jpg": "a goat"})
+    assert "'1' and '1.jpg', which both are image 1" in error_of(score(f"twice.json references.json {FAST}"))
+
+
+def test_scores_and_intervals_do_not_depend_on_the_order_of_the_entries(score):
+    annotations = json.loads(Path("references.json").read_text())["annotations"]
+    outputs = set()
+    for seed in range(3):
+        order = random.Random(seed)
+        order.shuffle(annotations)
+        write("references.json", {"images": [], "annotations": annotations})
+        for name, content in (("predictions.json", PREDICTIONS), ("others.json", OTHERS)):
+            write(name, dict(order.sample([*content.items()], len(content))))
+        assert score(f"predictions.json references.json {FAST} --compare-with others.json --out s.json")[0] == 0
+        scores = json.loads(Path("s.json").read_text())["scores"]
+        outputs.add(json.dumps([scores["corpus"], scores["intervals"], scores["compare_with"]["differences"]]))
+    assert len(outputs) == 1
+
+
+def test_empty_captions_are_counted(score):
+    expected = score(f"predictions.json references.json {FAST}")[1]
+    write("gaps.json", {image: [*group, "", " "] for image, group in REFERENCES.items()})
+    code, out, err = score(f"predictions.json gaps.json {FAST}")
+    assert (code, out) == (0, expected.replace("references.json", "gaps.json"))
+    assert "gaps.json: left out 8 empty captions" in err
+    write("predictions.json", {**PREDICTIONS, "2": ""})
+    code, _, err = score(f"predictions.json references.json {FAST}")
+    assert code == 0
+    assert "1 empty caption" in err
+    assert "image 2" in err
+
+
+def test_a_cider_without_weights_is_explained(score):
+    for references in ({"1": REFERENCES["1"]}, {"1": REFERENCES["1"], "2": REFERENCES["1"]}):
+        write("few.json", references)
+        code, _, err = score(f"predictions.json few.json {FAST} --only-referenced")
+        assert code == 0
+        assert "--document-frequencies" in err
+    code, _, err = score(f"predictions.json few.json {FAST} --only-referenced --document-frequencies references.json")
+    assert (code, err) == (0, "")
+
+
+def test_columns_of_references_are_named(score):
+    rows = [f'{image}.jpg,"{caption}"' for image in REFERENCES for caption in REFERENCES[image]]
+    Path("t.csv").write_text("\n".join(["Bild,Satz", *rows]))
+    assert "--caption-column" in error_of(score(f"predictions.json t.csv {FAST}"))
+    expected = score(f"predictions.json references.json {FAST}")
+    assert score(f"predictions.json t.csv {FAST} --file-column Bild --caption-column Satz") == expected
+
+
+def test_a_folder_of_texts_has_references(score):
+    Path("mine").mkdir()
+    for image, group in REFERENCES.items():
+        Path(f"mine/{image}.jpg").touch()
+        Path(f"mine/{image}.txt").write_text("\n".join(group))
+    expected = score(f"predictions.json references.json {FAST}")
+    assert score(f"predictions.json mine {FAST}") == expected

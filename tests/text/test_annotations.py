@@ -100,13 +100,17 @@ def test_tables_of_captions_are_read(tmp_path, name, zipped):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("t.csv", "file,words\n1.jpg,A dog.\n", "line 2 has no 'file' and 'caption' but 'file', 'words'"),
+        ("t.csv", "file,words\n1.jpg,A dog.\n", "line 1 has no columns of files and captions but 'file', 'words'"),
         ("t.csv", "file,caption\n,A dog.\n", "line 2 names no file"),
         ("t.csv", "file,caption\n", "holds no captions"),
-        ("t.csv", "file,caption,split\n1.jpg,A dog.,training\n", "split of line 2 is none of train, "),
-        ("t.csv", "file,caption,split\n1.jpg,A dog.,train\n1.jpg,B,val\n", "'1.jpg' is in two splits, train and val"),
+        ("t.csv", "file,caption,split\n1.jpg,A dog.,mine\n", "the split 'mine' of line 2 is none of train, "),
+        (
+            "t.csv",
+            "file,caption,split\n1.jpg,A dog.,train\n1.jpg,B,val\n",
+            r"'1.jpg' is in two splits, train \(line 2\) and val \(line 3\)",
+        ),
         ("t.csv", "file,caption\na/1.jpg,A dog.\nb/1.jpg,Dogs.\n", "'a/1.jpg' .* and 'b/1.jpg' .* share the id '1'"),
-        ("t.jsonl", '{"file": "1.jpg", "caption": 3}\n', "caption or split of line 1 is not text"),
+        ("t.jsonl", '{"file": "1.jpg", "caption": 3}\n', "'caption' of line 1 is of type int"),
         ("t.csv", "file,caption,split\n1.jpg,A dog.,\n2.jpg,B,val\n", "line 2 has no split, unlike line 3"),
         ("t.csv", "file,caption,split\n2.jpg,B,val\n1.jpg,A dog.\n", "line 3 has no split, unlike line 2"),
         ("t.tsv", "file\tcaption\tsplit\n2.jpg\tB\tval\n1.jpg\tA dog.\t \n", "line 3 has no split, unlike line 2"),
@@ -122,7 +126,11 @@ def test_tables_of_captions_are_read(tmp_path, name, zipped):
         ("t.jsonl", '{"file": "1.jpg", "caption": "A", "caption": "B"}', "caption occurs twice"),
         ("t.csv", "file,caption\n1.jpg,A dog, which runs.\n", "line 2 has 3 columns, its heading 2"),
         ("t.csv", 'file,caption\n1.jpg, "A dog, which runs."\n', "line 2 has 3 columns, its heading 2"),
-        ("captions_val.json", {"annotations": [{"id": 1, "image_id": 2, "caption": ""}]}, "captions of 2"),
+        (
+            "captions_val.json",
+            {"images": [{"id": 1}], "annotations": [{"id": 1, "image_id": 2, "caption": "A"}]},
+            "captions of 2",
+        ),
         ("captions_val.json", {"images": [{"id": True}], "annotations": []}, r"images\[0\] is of type bool"),
         ("other.json", {"photos": []}, "images"),
     ],
@@ -164,7 +172,10 @@ def test_quoted_captions_may_hold_marks_and_line_breaks(tmp_path):
     rows = [["file", "caption", "split", ""], *([f"{n}.jpg", text, "train"] for n, text in enumerate(said))]
     with (tmp_path / "t.csv").open("w", newline="") as file:
         csv.writer(file).writerows(rows)
-    assert [image.captions for image in read_annotations(tmp_path / "t.csv")] == [(text,) for text in said]
+    assert [image.captions for image in read_annotations(tmp_path / "t.csv")] == [
+        *((text,) for text in said if text),
+        (),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -302,7 +313,7 @@ def test_videos_are_data_like_images(tmp_path):
     [
         ([{"videoID": "a"}, "b"], "entry 1 has no 'videoID'"),
         ({**MSRVTT, "videos": MSRVTT["videos"][:1]}, "has captions of video1, which is not among its images"),
-        ({**MSRVTT, "videos": [{"video_id": "video0", "split": "dev"}]}, r"videos\[0\] is of the split 'dev'"),
+        ({**MSRVTT, "videos": [{"video_id": "video0", "split": "mine"}]}, r"videos\[0\] is of the split 'mine'"),
         ({**MSRVTT, "videos": [{"video_id": {}, "split": "train"}]}, r"videos\[0\] is of type dict"),
         ([*VATEX, *VATEX], "000011"),
         ([{"videoID": "a", "enCap": "text"}], "'enCap' of .*entry 0 is of type str"),

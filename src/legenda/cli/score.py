@@ -42,12 +42,18 @@ class ScoreOptions(Config):
     )
 
     predictions: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="PREDICTIONS")]]
-    """COCO results (a list of image_id and caption), {id: caption}, {id: [captions]}, or an evaluation_SPLIT.json."""
+    """COCO results (a list of image_id and caption), {id: caption}, {id: [captions]}, an evaluation_SPLIT.json, or what
+    legenda caption writes; images are found by id, by file name or by COCO's number."""
     references: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="REFERENCES")]]
-    """COCO's or Karpathy's annotations or {id: [captions]}, JSON or gzipped JSON; those of nocaps are scored in, near
-    and out of domain too, each with document frequencies of its own."""
+    """COCO's or Karpathy's annotations, {id: [captions]}, a table, Flickr's own files, or a folder of images with text
+    files beside them, perhaps gzipped; those of nocaps are scored in, near and out of domain too, each with document
+    frequencies of its own."""
     split: Literal["train", "val", "test"] | None = None
     """Use only the references of this split, in Karpathy's layout."""
+    file_column: str | None = None
+    """The column of a table of references that names the image, where it is not file, image, path or the like."""
+    caption_column: str | None = None
+    """The column of a table of references that holds captions, where it is not caption, text or the like."""
     only_predicted: bool = False
     """Leave out references of images without a prediction; otherwise every image must have one."""
     only_referenced: bool = False

@@ -23,6 +23,7 @@ from legenda.features.base import ConcatFeatureStore, FeatureStore, RegionReader
 from legenda.features.readers import open_features
 from legenda.text import Vocabulary, ptb_tokenize
 from legenda.text.annotations import CaptionedImage, Restval, read_annotations
+from legenda.text.tables import Columns
 from legenda.text.tokenizers import create_tokenizer
 from legenda.text.vocabulary import END, UNKNOWN
 
@@ -300,14 +301,20 @@ class KarpathyData(CaptionedData):
 
     kind: Literal["karpathy"] = "karpathy"
     annotations: Path
-    """Karpathy's dataset_*.json, COCO's captions_*.json or a folder of them, or a .csv, .tsv or .jsonl with file,
-    caption and split; .gz of any."""
+    """Karpathy's dataset_*.json, COCO's captions_*.json or a folder of them, a .csv, .tsv or .jsonl with file, caption
+    and split, Flickr's own files, .gz of any, or a folder of images with a text file of captions beside each."""
     features: Path
     """A store made by `legenda extract` or `legenda convert`, or any that the latter reads."""
     restval: Restval = "train"
     """Whether Karpathy's restval images are part of train or a separate split."""
     lists: Path | None = None
     """A folder of lists of the images of each split, such as val.txt, for annotations without splits."""
+    file_column: str | None = None
+    """The column or key of a table that names the image; by default the usual ones: file, image, file_name, path..."""
+    caption_column: str | None = None
+    """The column or key of a caption or a list of them; by default caption, captions, text, sentence, prompt..."""
+    split_column: str | None = None
+    """The column or key of train, val or test; by default split or set."""
     sizes: Path | None = None
     """COCO's annotations with the sizes of the images, for stores with boxes in pixels that lack them."""
 
@@ -329,7 +336,8 @@ class KarpathyData(CaptionedData):
 
     def read_images(self) -> list[CaptionedImage]:
         """Read the annotations."""
-        return read_annotations(self.annotations, lists=self.lists, restval=self.restval)
+        columns = Columns(file=self.file_column, caption=self.caption_column, split=self.split_column)
+        return read_annotations(self.annotations, lists=self.lists, restval=self.restval, columns=columns)
 
 
 def stored_captions(images: Sequence[CaptionedImage], store: FeatureStore) -> CaptionDataset:

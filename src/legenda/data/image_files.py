@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 import numpy as np
@@ -152,7 +152,10 @@ class ImageData(BackboneData, KarpathyData):
         return super().open_regions(train=train) if self._extractor is None else self.extracted(self._extractor)
 
     def _path(self, image: CaptionedImage) -> Path:
-        return (self.images or self.annotations.parent) / image.file
+        """Return the file of an image; a path of another machine is found by its name."""
+        folders = [self.images] if self.images else [self.annotations.parent, self.annotations]
+        paths = [folder / name for folder in folders for name in (image.file, PurePosixPath(image.file).name)]
+        return next((path for path in paths if path.is_file()), paths[0])
 
 
 def _read_files(paths: Sequence[Path], positions: np.ndarray) -> list[Image.Image]:

@@ -16,14 +16,14 @@ from legenda.data.registry import data_settings
 from legenda.errors import ConfigError, DataError
 from legenda.io import read_json
 from legenda.metrics import Difference, Scores, compare, evaluate
-from legenda.metrics.evaluation import References
 from legenda.metrics.resampling import share_as_large, sign_flips, students_interval
 from legenda.metrics.scoring import (
+    References,
     ScoringReport,
     as_dicts,
     comparison_table,
     disagreement_table,
-    read_references,
+    load_references,
     read_single_predictions,
     seed_comparison_table,
 )
@@ -133,7 +133,7 @@ def seed_scores(runs: Sequence[Path], split: str) -> dict[str, np.ndarray]:
 
 
 def score_per_image(
-    captions: Mapping[str, str], references: References, score: Scorer | None, *, metrics: str = "fast"
+    captions: Mapping[str, str], references: Mapping[str, Sequence[str]], score: Scorer | None, *, metrics: str = "fast"
 ) -> Scores:
     """Return the scores of captions against references, with those of the data set's own `score`."""
     with warnings.catch_warnings(action="ignore"):  # the notices repeat the warnings
@@ -174,13 +174,13 @@ def find_predictions(name: Path, split: str) -> Path:
 
 
 def _score_captions(paths: Sequence[Path], references: Path | None, metrics: str) -> list[_Scored]:
-    known, score = _read_references(paths) if references is None else (read_references(references), None)
+    known, score = _read_references(paths) if references is None else (load_references(references), None)
     scored = []
     for path in paths:
-        captions = read_single_predictions(path)
-        if missing := [image for image in captions if not known.get(image)]:
+        captions = known.rename(path, read_single_predictions(path))
+        if missing := [image for image in captions if not known.captions.get(image)]:
             raise DataError(f"there are no references of image {missing[0]}; name some that have with --references")
-        scores = score_per_image(captions, known, score, metrics=metrics)
+        scores = score_per_image(captions, known.captions, score, metrics=metrics)
         values = {image: values[RANKING_METRIC] or 0.0 for image, values in scores.per_image.items()}
         scored.append(_Scored(path, captions, scores, values))
     return scored
@@ -218,5 +218,6 @@ def _read_references(paths: Sequence[Path]) -> tuple[References, Scorer | None]:
         content = read_json(path)
         if isinstance(content, dict) and isinstance(content.get("data"), dict) and "split" in content:
             split = _open_data(path, content).split(content["split"])
-            return dict(zip(split.ids, split.references, strict=True)), split.score
+            captions = {image: list(texts) for image, texts in zip(split.ids, split.references, strict=True)}
+            return References(path, captions, {image: image for image in captions}), split.score
     raise ConfigError(f"{paths[0]} and {paths[1]} do not name their data; name the references with --references")

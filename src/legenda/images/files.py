@@ -31,15 +31,14 @@ from PIL import Image, ImageOps
 from legenda.errors import ConfigError, DataError, LegendaError, first_line, import_extra
 from legenda.images.extractor import Extractor, run_extractor
 from legenda.images.regions import ImageRegions
+from legenda.io import IMAGE_SUFFIXES, VIDEO_SUFFIXES
 
 T = TypeVar("T")
 
 Medium = Literal["image", "video"]
 SUFFIXES: dict[Medium, frozenset[str]] = {
-    "image": frozenset(
-        {".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".heic", ".heif", ".hif", ".avif"}
-    ),
-    "video": frozenset({".mp4", ".m4v", ".mkv", ".webm", ".avi", ".mov", ".mpg", ".mpeg"}),
+    "image": IMAGE_SUFFIXES,
+    "video": VIDEO_SUFFIXES,
 }
 """What is taken of folders and patterns."""
 _NAMED = 5

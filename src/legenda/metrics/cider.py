@@ -71,7 +71,7 @@ class TfIdf(NamedTuple):
 
 def consensus(candidate: TfIdf, references: Sequence[TfIdf], *, clipped: bool = True) -> float:
     """Return CIDEr-D, or with `clipped=False` CIDEr, of a caption's vectors, in 0..10."""
-    total = 0.0
+    similarities = []
     for reference in references:
         products = [0.0] * MAX_ORDER
         for ngram, value in candidate.values.items():
@@ -83,8 +83,8 @@ def consensus(candidate: TfIdf, references: Sequence[TfIdf], *, clipped: bool = 
         if clipped:
             bigrams = max(0, candidate.length - 1) - max(0, reference.length - 1)
             similarity *= math.exp(-(bigrams**2) / (2 * SIGMA**2))
-        total += similarity
-    return 10 / MAX_ORDER * total / len(references)
+        similarities.append(similarity)
+    return 10 / MAX_ORDER * math.fsum(similarities) / len(references)  # in any order of the references
 
 
 def cider_d(candidate: Tokens, references: Sequence[Tokens], df: DocumentFrequencies) -> float:

@@ -62,13 +62,14 @@ def intervals(
     """
     _check_settings(resamples, confidence)
     bounds: dict[str, Interval | None] = {}
+    order = _positions(scores)
     for key, counts in scores.counts.items():
-        (names, score), sums = _SUMMED[key], np.array(counts, float)
+        (names, score), sums = _SUMMED[key], np.array(counts, float)[order]
         drawn = np.concatenate([score(weights @ sums) for weights in _bootstrap(len(sums), resamples, seed)])
         bounds |= {name: _interval(drawn[:, n], confidence) for n, name in enumerate(names)}
     for name, value in scores.corpus.items():
         if name not in bounds:
-            values = _values(scores, name)
+            values = _values(scores, name)[order]
             known = values[~np.isnan(values)]
             bounds[name] = None if value is None else _interval_of_mean(known, resamples, confidence, seed)
     return {name: bounds[name] for name in scores.corpus}
@@ -92,17 +93,16 @@ def compare(
         raise DataError("the two sets of captions are of different images; score both on the same ones")
     if (first.documents, first.df) != (second.documents, second.df):
         raise DataError("the two sets were scored with different document frequencies; score both with the same ones")
-    order = {image: position for position, image in enumerate(second.per_image)}
-    positions = np.array([order[image] for image in first.per_image])
+    positions = [_positions(side) for side in (first, second)]
     comparisons: dict[str, Difference | None] = {}
     for key in [key for key in first.counts if key in second.counts]:
-        a, b = np.array(first.counts[key], float), np.array(second.counts[key], float)[positions]
+        a, b = (np.array(side.counts[key], float)[at] for side, at in zip((first, second), positions, strict=True))
         comparisons |= _compare_sums(key, a, b, resamples, confidence, seed)
     for name, value in first.corpus.items():
         if value is None or second.corpus.get(name) is None:
             comparisons[name] = None
         elif name not in comparisons:
-            differences = _values(first, name) - _values(second, name)[positions]
+            differences = _values(first, name)[positions[0]] - _values(second, name)[positions[1]]
             comparisons[name] = _compare_means(differences[~np.isnan(differences)], resamples, confidence, seed)
     return {name: comparisons[name] for name in first.corpus}
 
@@ -252,6 +252,14 @@ def _bootstrap(images: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
     generator = np.random.default_rng([seed, 0])
     for rows in _chunks(images, resamples):
         yield generator.multinomial(images, np.full(images, 1 / images), size=rows).astype(float)
+
+
+def _positions(scores: Scores) -> np.ndarray:
+    """Return the positions of the images in the order of their sorted ids, so that draws do not depend on a file's."""
+    names = list(scores.per_image)
+    if len({*map(type, names)}) > 1:  # which have no order
+        names = list(map(str, names))
+    return np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
 
 
 def _values(scores: Scores, name: str) -> np.ndarray:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -17,7 +19,8 @@ from rich import box
 from rich.table import Table
 
 from legenda.errors import ConfigError, DataError
-from legenda.io import get_field, read_json
+from legenda.images.regions import coco_number
+from legenda.io import get_field, parse_json, read_text
 from legenda.metrics import (
     WITHOUT_JAVA,
     Difference,
@@ -32,41 +35,57 @@ from legenda.metrics import (
     score_oracle,
     vocabulary_size,
 )
-from legenda.metrics.evaluation import resolve_document_frequencies
-from legenda.text.annotations import parse_karpathy, read_annotations, table_kind
+from legenda.metrics.evaluation import as_tokens, resolve_document_frequencies
+from legenda.text.annotations import SHARDS, listed_rows, load_annotations, parse_captions
+from legenda.text.tables import Columns, Row, image_name, is_json, read_rows
 
 if TYPE_CHECKING:
     from legenda.cli.score import ScoreOptions
 
-_RESULTS = 'give a list of {"image_id", "caption"} as for COCO, or an object {id: caption}'
+T = TypeVar("T")
+Captions = Mapping[str, Sequence[str]]
+
+_RESULTS = (
+    'give a list of {"image_id", "caption"} as for COCO, an object {id: caption}, or what `legenda caption` writes'
+)
 _REFERENCES = "give COCO's or Karpathy's annotations, a table of files and captions, or an object {id: [captions]}"
 
 
 def read_predictions(path: str | Path) -> dict[str, list[str]]:
-    """Return the captions of each image in a file of predictions, JSON or gzipped JSON, in the file's order.
+    """Return the captions of each image in a file of predictions, perhaps gzipped, in the file's order.
 
     The file holds a list of objects with `image_id` and `caption`, as COCO's server takes it, or an object from ids to
-    one caption or to a list of several, or what `legenda evaluate` writes. A caption may be empty.
+    one caption or to a list of several, or what `legenda evaluate` or `legenda caption` writes, in any format or as a
+    folder of shards, or another table of images and captions. A caption may be empty.
     Raise DataError, naming the file and the image, for an id that occurs twice and for a caption that is not text.
     """
     path = Path(path)
-    content = read_json(path, _RESULTS)
-    if isinstance(content, dict) and isinstance(content.get("captions"), dict):
-        content = content["captions"]
-    if isinstance(content, dict):
-        predictions = {name: _captions(path, name, value, _RESULTS) for name, value in content.items()}
-    elif isinstance(content, list):
-        predictions = {}
-        for number, entry in enumerate(content):
-            name, caption = _entry(path, f"entry {number}", entry, _RESULTS)
-            if name in predictions:
-                raise DataError(f"{path} has more than one caption for image {name}; leave one")
-            predictions[name] = [caption]
+    if path.is_dir():
+        shards = sorted(path.glob(SHARDS))
+        predictions = _grouped(row for file in shards for row in read_rows(file, read_text(file), Columns()))
+    elif not is_json(path, text := read_text(path, _RESULTS)):
+        predictions = _grouped(read_rows(path, text, Columns()))
+    elif isinstance(content := parse_json(text, path, _RESULTS), list):
+        rows = listed_rows(content, path, Columns())
+        predictions = _grouped(rows)
+        if len(predictions) < len(rows):
+            twice = next(name for name, count in Counter(row.file for row in rows).items() if count > 1)
+            raise DataError(f"{path} has more than one caption for image {twice}; leave one")
+    elif isinstance(content, dict):
+        captions = content.get("captions")
+        predictions = parse_captions(captions if isinstance(captions, dict) else content, path, _RESULTS)
     else:
         raise DataError(f"{path} holds a JSON {type(content).__name__}; {_RESULTS}")
     if not predictions:
         raise DataError(f"{path} holds no captions; {_RESULTS}")
     return predictions
+
+
+def _grouped(rows: Iterable[Row]) -> dict[str, list[str]]:
+    captions: dict[str, list[str]] = {}
+    for row in rows:
+        captions.setdefault(row.file, []).extend(row.captions)
+    return captions
 
 
 def read_single_predictions(path: str | Path) -> dict[str, str]:
@@ -78,48 +97,99 @@ def read_single_predictions(path: str | Path) -> dict[str, str]:
     return {image: group[0] for image, group in groups.items()}
 
 
-def read_references(path: str | Path, *, split: str | None = None) -> dict[str, list[str]]:
-    """Return the references of each image in a file, perhaps gzipped, in the file's order.
+@dataclass(frozen=True)
+class References:
+    """The references of the images of a file.
 
-    The file is COCO's annotations (captions_val2014.json), or in Karpathy's layout (dataset_coco.json), or an object
-    from ids to lists of captions, or a .csv, .tsv or .jsonl as `read_annotations` reads it. Images without references
-    are left out.
-    split: only the images of train, val or test; only Karpathy's layout and tables have splits.
+    captions: the references by id. files: the file or name of each image. domains: the ids of each domain in nocaps'
+    annotations, in-domain, near-domain and out-domain; other files have none.
+    """
+
+    path: Path
+    captions: dict[str, list[str]]
+    files: Mapping[str, str]
+    domains: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def select(self, images: Iterable[str]) -> References:
+        """Return the references of some images."""
+        captions = {image: self.captions[image] for image in images if image in self.captions}
+        return dataclasses.replace(self, captions=captions, domains={})
+
+    def rename(self, path: Path, predictions: Mapping[str, T]) -> dict[str, T]:
+        """Return predictions by the ids of the references, whatever they call the images.
+
+        An image is known by its id, by its file with or without folders and suffix, or by COCO's number; other names
+        stay. path: the file of the predictions. Raise DataError where two predictions are of one image.
+        """
+        if all(name in self.captions for name in predictions):
+            return dict(predictions)
+        renamed: dict[str, T] = {}
+        owners: dict[str, str] = {}
+        for name, value in predictions.items():
+            image = name if name in self.captions else self._find(name)
+            if (other := owners.setdefault(image, name)) != name:
+                raise DataError(
+                    f"{path} has captions of '{other}' and '{name}', which both are image {image}; leave one"
+                )
+            renamed[image] = value
+        return renamed
+
+    def _find(self, name: str) -> str:
+        known = (self._ids[alias] for alias in _aliases(name) if len(self._ids.get(alias, ())) == 1)
+        return next((image for images in known for image in images), name)
+
+    @cached_property
+    def _ids(self) -> Mapping[str, set[str]]:
+        """The ids of the images that may be called by a name."""
+        ids: dict[str, set[str]] = {}
+        for image in self.captions:
+            for alias in {*_aliases(image), *_aliases(self.files[image])}:
+                ids.setdefault(alias, set()).add(image)
+        return ids
+
+
+def _aliases(name: str) -> list[str]:
+    """Return the names by which an image may be known, the strictest first."""
+    stem = image_name(name)
+    return [name, PurePosixPath(name).name, stem, coco_number(stem) or stem]
+
+
+def load_references(
+    path: str | Path, *, split: str | None = None, columns: Columns | None = None, limit: int | None = None
+) -> References:
+    """Return the references of each image in a file, perhaps gzipped, or in a folder, in the file's order.
+
+    The file is anything that `read_annotations` reads. Images without references are left out.
+    split: only the images of train, val or test; only Karpathy's layout and tables have splits. limit: the number of
+    references of an image, the first ones, or all.
     Raise DataError, naming the file and the image, for what is missing or not text, and where there are no references.
     """
     path = Path(path)
-    is_table = bool(table_kind(path))
-    content = {} if is_table else read_json(path, _REFERENCES)
-    if not isinstance(content, dict):
-        raise DataError(f"{path} holds a JSON {type(content).__name__}; {_REFERENCES}")
-    references: dict[str, list[str]] = {}
-    if is_table or (isinstance(content.get("images"), list) and "annotations" not in content):
-        for image in read_annotations(path) if is_table else parse_karpathy(content, path):
-            if split in (None, image.split.replace("restval", "train")) and image.captions:
-                references[image.id] = list(image.captions)
-    elif split is not None:
+    annotations = load_annotations(path, columns)
+    if split is not None and not annotations.splits:
         raise DataError(
             f"{path} does not say which images are of the split {split}; only Karpathy's layout and tables do"
         )
-    elif isinstance(content.get("annotations"), list):
-        for number, entry in enumerate(content["annotations"]):
-            name, caption = _entry(path, f"annotations[{number}]", entry, _REFERENCES)
-            references.setdefault(name, []).append(caption)
-    else:
-        references = {name: _captions(path, name, value, _REFERENCES) for name, value in content.items()}
-    if not references:
+    images = [
+        image
+        for image in annotations.images
+        if image.captions and split in (None, image.split.replace("restval", "train"))
+    ]
+    if not images:
         where = "" if split is None else f" for the split {split}"
         raise DataError(f"{path} holds no references{where}; {_REFERENCES}")
-    return references
+    captions = {image.id: list(image.captions[:limit]) for image in images}
+    files = {image.id: image.file for image in images}
+    return References(path, captions, files, _find_domains(annotations.content, path))
 
 
-def read_domains(path: str | Path) -> dict[str, list[str]]:
-    """Return the ids of the images of each domain in nocaps' annotations: in-domain, near-domain and out-domain.
+def read_references(path: str | Path, *, split: str | None = None) -> dict[str, list[str]]:
+    """Return the references of each image by its id; see `load_references`."""
+    return load_references(path, split=split).captions
 
-    Other files have none. Raise DataError for a file that cannot be read, and where only some images have a domain.
-    """
-    path = Path(path)
-    content = None if table_kind(path) else read_json(path, _REFERENCES)
+
+def _find_domains(content: Any, path: Path) -> dict[str, list[str]]:
+    """Return the ids of the images of each domain in nocaps' annotations; raise DataError where only some have one."""
     images = content.get("images") if isinstance(content, dict) else None
     if not isinstance(images, list) or not any(isinstance(image, dict) and "domain" in image for image in images):
         return {}
@@ -129,25 +199,6 @@ def read_domains(path: str | Path) -> dict[str, list[str]]:
         domain = get_field(image, "domain", str, where, _REFERENCES)
         domains.setdefault(domain, []).append(str(get_field(image, "id", int | str, where, _REFERENCES)))
     return dict(sorted(domains.items()))
-
-
-def _captions(path: Path, name: str, value: Any, hint: str) -> list[str]:
-    captions = value if isinstance(value, list) else [value]
-    if not captions:
-        raise DataError(f"{path} has no caption for image {name}; {hint}")
-    for caption in captions:
-        if not isinstance(caption, str):
-            raise DataError(f"{path}: the caption of image {name} is {type(caption).__name__}, not text; {hint}")
-    return captions
-
-
-def _entry(path: Path, where: str, entry: Any, hint: str) -> tuple[str, str]:
-    where = f"{where} of {path}"
-    return str(get_field(entry, "image_id", int | str, where, hint)), get_field(entry, "caption", str, where, hint)
-
-
-Captions = Mapping[str, Sequence[str]]
-T = TypeVar("T")
 
 
 _SETS = (("auto",), ("fast",))
@@ -191,6 +242,11 @@ def score_files(options: ScoreOptions) -> ScoringReport:
     else:
         report = _score_captions(options, {image: group[0] for image, group in predictions.items()})
     captions = [caption for group in predictions.values() for caption in group]
+    if empty := [image for image, group in predictions.items() if not all(map(str.strip, group))]:
+        report.notices.append(
+            f"{options.predictions} has {sum(not caption.strip() for caption in captions)} empty captions, which count "
+            f"as they are, the first of image {empty[0]}"
+        )
     size = report.results["vocabulary"] = vocabulary_size(captions)
     report.tables.append(f"{len(captions)} captions of {len(predictions)} images use {size} different words")
     if options.train_captions is not None:
@@ -204,25 +260,27 @@ def _score_captions(options: ScoreOptions, predictions: Mapping[str, str]) -> Sc
     """Score one caption an image: scores, intervals and comparison for each set of references."""
     others = {} if options.compare_with is None else read_single_predictions(options.compare_with)
     frequencies = _count_document_frequencies(options.document_frequencies)
-    sets = {"c5" if options.c40 else "scores": _read_references(options)}
-    domains = read_domains(options.references).items()
+    whole = _load_references(options)
+    sets = {"c5" if options.c40 else "scores": whole}
     if options.c40 is not None:
-        sets["c40"] = read_references(options.c40)
-    references = next(iter(sets.values()))
-    parts = {name: {image: references[image] for image in images if image in references} for name, images in domains}
-    sets |= {name: part for name, part in parts.items() if part}
+        sets["c40"] = load_references(options.c40)
+    parts = {name: whole.select(images) for name, images in whole.domains.items()}
+    sets |= {name: part for name, part in parts.items() if part.captions}
     resampling = {"resamples": options.resamples, "seed": options.seed}
     files = {"predictions": str(options.predictions), "references": str(options.references)}
     report = ScoringReport([], files | resampling, [])
-    for name, references in sets.items():
+    for name, known in sets.items():
+        references = known.captions
         # Only some of COCO's images have 40 references, or are of a domain: predictions of the others are expected.
         subset = name == "c40" or name in parts
-        first = _match(options, options.predictions, predictions, references, subset=subset)
+        first = _match(options, options.predictions, predictions, known, subset=subset)
         scores = _evaluate(options, first, references, frequencies)
+        if frequencies is None and (notice := _describe_coincidence(scores, references)) is not None:
+            report.notices.append(notice)
         source = "" if scores.df is None else f"; document frequencies of {scores.documents} images: {scores.df}"
         results = report.add_scores(name, f"{name}: {len(first)} images{source}", scores, resampling)
         if options.compare_with is not None:
-            second = _match(options, options.compare_with, others, references, subset=subset)
+            second = _match(options, options.compare_with, others, known, subset=subset)
             if set(second) != set(first):
                 raise DataError(
                     f"{options.predictions} and {options.compare_with} are of different images; score the same images"
@@ -248,9 +306,9 @@ def _score_samples(options: ScoreOptions, predictions: Captions) -> ScoringRepor
             f"{options.predictions} has several captions an image, but --compare-with and --c40 expect one; "
             "leave them out"
         )
-    references = _read_references(options)
-    samples = _match(options, options.predictions, predictions, references)
-    references = {image: references[image] for image in samples}
+    known = _load_references(options)
+    samples = _match(options, options.predictions, predictions, known)
+    references = {image: known.captions[image] for image in samples}
     frequencies = _count_document_frequencies(options.document_frequencies)
     diversity = measure_diversity(samples, df=references if frequencies is None else frequencies)
     metrics = WITHOUT_JAVA if options.metrics in _SETS else options.metrics
@@ -273,18 +331,20 @@ def _score_samples(options: ScoreOptions, predictions: Captions) -> ScoringRepor
     return ScoringReport(tables, results, [])
 
 
-def _read_references(options: ScoreOptions) -> dict[str, list[str]]:
-    references = read_references(options.references, split=options.split)
-    return {image: captions[: options.references_per_image] for image, captions in references.items()}
+def _load_references(options: ScoreOptions) -> References:
+    columns = Columns(file=options.file_column, caption=options.caption_column)
+    limit = options.references_per_image
+    return load_references(options.references, split=options.split, columns=columns, limit=limit)
 
 
 def _match(
-    options: ScoreOptions, path: Path, predictions: Mapping[str, T], references: Captions, *, subset: bool = False
+    options: ScoreOptions, path: Path, predictions: Mapping[str, T], known: References, *, subset: bool = False
 ) -> dict[str, T]:
     """Return the predictions of images with references; raise DataError for images without a counterpart.
 
     subset: whether predictions may have more images than references.
     """
+    predictions, references = known.rename(path, predictions), known.captions
     if missing := [image for image in references if image not in predictions]:
         if not options.only_predicted:
             raise DataError(
@@ -307,6 +367,20 @@ def _count_document_frequencies(path: Path | None) -> DocumentFrequencies | None
     if path is None:
         return None
     return resolve_document_frequencies(read_references(path), (), tokenized=False)[0]
+
+
+def _describe_coincidence(scores: Scores, references: Captions) -> str | None:
+    """Return the sentence about CIDEr of references whose n-grams are those of every image, which have no weight."""
+    if not {"CIDEr-D", "CIDEr"} & scores.corpus.keys() or any(scores.corpus.get(name) for name in ("CIDEr-D", "CIDEr")):
+        return None
+    frequencies, _ = resolve_document_frequencies(None, [as_tokens(captions) for captions in references.values()])
+    if set(frequencies.counts.values()) - {frequencies.documents}:
+        return None
+    images = "a single image" if len(references) == 1 else f"{len(references)} images with the same references"
+    return (
+        f"CIDEr-D weighs an n-gram by how few of the images scored have it, so that it is 0 for {images}; name others "
+        "to count in with --document-frequencies, such as captions_val2014.json"
+    )
 
 
 def _evaluate(

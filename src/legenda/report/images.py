@@ -22,7 +22,6 @@ from legenda.images import read_image
 from legenda.images.files import SUFFIXES
 from legenda.images.regions import coco_number
 from legenda.report.overlay import blank_canvas
-from legenda.text.annotations import read_annotations
 
 if TYPE_CHECKING:
     from legenda.recipes import Data
@@ -95,7 +94,7 @@ def resolve_images(
         return lambda position, _: ReportImage(open_images(np.array([position]))[0])
     files: dict[str, Path] = {}
     if isinstance(data, KarpathyData):
-        names = {image.id: image.file for image in read_annotations(data.annotations, lists=data.lists)}
+        names = {image.id: image.file for image in data.read_images()}
         wanted = {ids[position]: names[ids[position]] for position in positions}
         files = find_photographs(data, wanted, folder)
         if folder is not None and wanted and not files:

@@ -9,7 +9,6 @@ from legenda.data.scenes import FAMILIES, draw_scene, make_scenes
 from legenda.errors import LegendaError
 from legenda.pipeline import CaptionsModel
 from legenda.report.images import find_photographs, packaged_photographs
-from legenda.text.annotations import read_annotations
 
 _MAX_SAMPLES = 6
 """Number of scenes, and of photographs chosen by default."""
@@ -42,8 +41,9 @@ def default_photographs(runs: Collection[CaptionsModel]) -> list[Path]:
         with suppress(LegendaError):  # an imported run has no data; annotations may have moved since the training
             data = run.data()
             if isinstance(data, KarpathyData):
-                images = read_annotations(data.annotations, lists=data.lists)
-                held_out = {image.id: image.file for image in images if image.split not in ("train", "restval")}
+                held_out = {
+                    image.id: image.file for image in data.read_images() if image.split not in ("train", "restval")
+                }
                 if photographs := find_photographs(data, held_out, limit=_MAX_SAMPLES):
                     return [*photographs.values(), *packaged_photographs()]
     return packaged_photographs()

@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import logging
 import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import zip_longest
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 import numpy as np
 
-from legenda.errors import DataError
+from legenda.errors import DataError, did_you_mean
 from legenda.io import get_field, parse_json, read_json, read_text, verified
+from legenda.text.tables import (
+    SPLITS,
+    TABLE_HINT,
+    Columns,
+    Row,
+    find_split,
+    image_name,
+    is_json,
+    read_rows,
+    rows_of,
+    text_beside_images,
+)
+
+_LOG = logging.getLogger(__name__)
 
 Restval = Literal["train", "exclude"]
 
 _HINT = (
-    "name a file in Karpathy's layout, COCO's captions_*.json or a folder of them, or a .csv, .tsv or .jsonl with file "
-    "and caption"
+    "name a file in Karpathy's layout, COCO's captions_*.json or a folder of them, a .csv, .tsv or .jsonl with file "
+    "and caption, or a folder of images with text files beside them"
 )
-_TABLES = {".csv": ",", ".tsv": "\t"}
 _IN_FOLDERS = ("captions_*", "vatex_*", "*videodatainfo*")
-_FILE_NAMES = ("file", "image", "filename", "file_name", "image_name", "path")
-_CAPTION_NAMES = ("caption", "comment", "text", "sentence")
-_MSRVTT_SPLITS = {"train": "train", "validate": "val", "val": "val", "test": "test"}
-_SPLIT_WORDS = {"train": "train", "restval": "restval", "val": "val", "dev": "val", "test": "test"}
+_TABLES = (".csv", ".tsv", ".jsonl", ".json", ".csv.gz", ".tsv.gz", ".jsonl.gz", ".json.gz")
+_METADATA = ("metadata.csv", "metadata.jsonl")
+SHARDS = "captions-*.jsonl"
+"""The lines that a job of `legenda caption --out FOLDER` writes."""
 
 
 @dataclass(frozen=True)
@@ -48,18 +59,39 @@ class CaptionedImage:
     tokens: tuple[tuple[str, ...], ...] | None = None
 
 
+@dataclass(frozen=True)
+class Annotations:
+    """What a file or a folder of annotations holds.
+
+    captions_of: the image of each id of a caption, of COCO's files. splits: whether the content says the split of each
+    image. content: the JSON of a single file; None for others.
+    """
+
+    images: list[CaptionedImage]
+    captions_of: Mapping[str, str] = field(default_factory=dict)
+    splits: bool = False
+    content: Any = None
+
+
 def read_annotations(
-    path: str | Path, *, lists: Path | None = None, restval: Restval = "train"
+    path: str | Path,
+    *,
+    lists: Path | None = None,
+    restval: Restval = "train",
+    columns: Columns | None = None,
 ) -> list[CaptionedImage]:
-    """Read captioned images in any of these layouts, which is detected from the file.
+    """Read captioned images in any of these layouts, which is detected from the content.
 
     - Karpathy's layout (dataset_*.json), see `parse_karpathy`;
     - COCO's captions_*.json, or a folder of them: an image's id is COCO's number; its split is in the name of the file
       (captions_train2014.json) or in `lists`;
     - VATEX's lists and MSR-VTT's files, or a folder of them: an id is the video's; VATEX's splits are in the names;
-    - .csv or .tsv with a heading, or .jsonl: columns or keys `file`, `caption` and perhaps `split` (train without it);
-      an image's id is its file name without suffix. Flickr30k's results.csv with its bars is one of these.
-    All may be gzipped.
+    - a table with a heading, JSON lines or a JSON list, with columns or keys such as `file`, `caption` and perhaps
+      `split` (train without it), Flickr's *.token.txt and results.csv, see `legenda.text.tables`; an image's id is its
+      file name without suffix. An object {file: [captions]} is one, too;
+    - a folder of images with a text file beside each, or with metadata.csv or .jsonl, or of tables named after splits;
+      folders called after splits, such as train and val, say the splits of what they hold.
+    All files may be gzipped.
 
     lists: a folder with one list of images per split, named as karpathy_val_images.txt or coco_dev_ids.npy: the file's
     name holds train, restval, val (or dev) or test. A list has a line per image with its id or file name, or is an .npy
@@ -67,47 +99,155 @@ def read_annotations(
     train, unlisted images are of train; else they are left out.
     restval: "train" counts those images to train, "exclude" keeps them in a separate split, `restval` (Karpathy's COCO
     split keeps there the validation images that models train on).
+    columns: the names of a table's columns where they are not the usual ones.
+    Empty captions are left out, with a warning that counts them.
     Raises DataError, naming file and line or key, for damaged, missing, duplicate or contradictory entries.
     """
     path = Path(path)
-    captions_of: Mapping[str, str] = {}
-    if kind := table_kind(path):
-        images = _read_table(path, kind)
-    else:
-        images, captions_of = _read_json(path)
+    annotations = load_annotations(path, columns)
+    images = annotations.images
     if lists is not None:
-        images = _by_lists(images, lists, captions_of)
-    check_once(path, images, "id")
+        images = _by_lists(images, lists, annotations.captions_of)
     return [replace(i, split="train") if restval == "train" and i.split == "restval" else i for i in images]
 
 
-def table_kind(path: Path) -> str:
-    """Return .csv, .tsv or .jsonl for a file of that name, perhaps gzipped, and nothing for others."""
-    kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
-    return kind if kind in (*_TABLES, ".jsonl") and not path.is_dir() else ""
+def load_annotations(path: Path, columns: Columns | None = None) -> Annotations:
+    """Return what a file or a folder holds, with Karpathy's restval apart; otherwise as `read_annotations`."""
+    columns = columns or Columns()
+    if not path.exists() and path.parent.is_dir():
+        close = did_you_mean(path.name, (other.name for other in path.parent.iterdir()))
+        hint = close if close.startswith("did") else _HINT
+        raise DataError(f"{path} does not exist; {hint}")
+    annotations = _read_folder(path, columns) if path.is_dir() else _read_file(path, columns)
+    if not annotations.images:
+        raise DataError(f"{path} holds no captions; {_HINT}")
+    check_once(path, annotations.images, "id")
+    return annotations
 
 
-def _read_json(path: Path) -> tuple[list[CaptionedImage], Mapping[str, str]]:
-    """Images of one file, or of all captions_*.json in a folder, and for COCO's captions the images of their ids."""
-    files = [path]
-    if path.is_dir():
-        candidates = (sorted(path.glob(pattern + end)) for pattern in _IN_FOLDERS for end in (".json", ".json.gz"))
-        files = next((several for several in candidates if several), [])
-        if not files:
-            raise DataError(f"{path} holds no captions_*.json; {_HINT}")
-    images: list[CaptionedImage] = []
+def _read_folder(folder: Path, columns: Columns) -> Annotations:
+    """Read COCO's or videos' files of a folder, or its tables, or the text files beside its images."""
+    for pattern in _IN_FOLDERS:
+        if files := sorted(file for end in (".json", ".json.gz") for file in folder.glob(pattern + end)):
+            parts = [_read_file(file, columns) for file in files]
+            captions_of = {caption: image for part in parts for caption, image in part.captions_of.items()}
+            return Annotations([image for part in parts for image in part.images], captions_of)
+    if shards := sorted(folder.glob(SHARDS)):
+        return _of_rows([row for file in shards for row in read_rows(file, read_text(file), columns)], folder)
+    if tables := sorted(file for name in _METADATA for file in folder.rglob(name)):
+        rows = [_below(row, file.parent.relative_to(folder)) for file in tables for row in _rows_in(file, columns)]
+        return _of_rows(_with_folders(rows), folder)
+    tables = [file for file in sorted(folder.iterdir()) if file.name.endswith(_TABLES)]
+    if rows := text_beside_images(folder, without_images=not tables):
+        return _of_rows(_with_folders(rows), folder)
+    if not tables:
+        raise DataError(f"{folder} holds no captions_*.json, no table and no text beside images; {_HINT}")
+    if len(tables) == 1:
+        return _read_file(tables[0], columns)
+    rows = []
+    for file in tables:
+        split = _named_split(file)
+        if split is None:
+            raise DataError(
+                f"{folder} holds {', '.join(table.name for table in tables[:3])}; name one of them, or call each after "
+                "its split, such as train.csv and val.csv"
+            )
+        rows += [replace(row, where=f"{row.where} of {file.name}", split=split) for row in _rows_in(file, columns)]
+    return _of_rows(rows, folder)
+
+
+def _rows_in(file: Path, columns: Columns) -> list[Row]:
+    text = read_text(file, _HINT)
+    if not is_json(file, text):
+        return read_rows(file, text, columns)
+    content = parse_json(text, file, _HINT)
+    if not isinstance(content, list):
+        raise DataError(f"{file} is no table; {TABLE_HINT}")
+    return listed_rows(content, file, columns)
+
+
+def listed_rows(content: Sequence[Any], path: Path, columns: Columns) -> list[Row]:
+    """Return the rows of a JSON list of objects."""
+    for number, entry in enumerate(content):
+        if not isinstance(entry, dict):
+            raise DataError(f"{path}: entry {number} is not an object with file and caption; {_HINT}")
+    return list(rows_of(((f"entry {number}", entry) for number, entry in enumerate(content)), path, columns))
+
+
+def _below(row: Row, folder: Path) -> Row:
+    return replace(row, file=(PurePosixPath(folder.as_posix()) / row.file).as_posix())
+
+
+def _with_folders(rows: list[Row]) -> list[Row]:
+    """Return rows with the splits of their folders where all are in folders called after splits."""
+    parents = [PurePosixPath(row.file).parts[0] for row in rows]
+    if all(row.split is None and find_split(parent) for row, parent in zip(rows, parents, strict=True)):
+        return [replace(row, split=parent) for row, parent in zip(rows, parents, strict=True)]
+    return rows
+
+
+def _read_file(path: Path, columns: Columns) -> Annotations:
+    text = read_text(path, _HINT)
+    if not is_json(path, text):
+        return _of_rows(read_rows(path, text, columns), path)
+    content = parse_json(text, path, _HINT)
     captions_of: dict[str, str] = {}
-    for file in files:
-        content = read_json(file, _HINT)
-        if isinstance(content, dict) and "annotations" in content:
-            images += _coco_images(content, file, captions_of)
-        elif isinstance(content, list) and content and isinstance(content[0], dict) and "videoID" in content[0]:
-            images += _vatex_videos(content, file)
-        elif isinstance(content, dict) and "videos" in content and "sentences" in content:
-            images += _msrvtt_videos(content, file)
+    if isinstance(content, list):
+        if content and isinstance(content[0], dict) and "videoID" in content[0]:
+            images, splits = _vatex_videos(content, path), False
         else:
-            images += parse_karpathy(content, file)
-    return images, captions_of
+            return _of_rows(listed_rows(content, path, columns), path)
+    elif "annotations" in content:
+        images, splits = _coco_images(content, path, captions_of), False
+    elif "videos" in content and "sentences" in content:
+        images, splits = _msrvtt_videos(content, path), True
+    elif "images" in content:
+        images, splits = parse_karpathy(content, path), True
+    elif len(content) == 1 and (rows := next(iter(content.values()))) and _are_objects(rows):
+        return _of_rows(listed_rows(rows, path, columns), path)
+    else:
+        captions = parse_captions(content, path, _HINT)
+        images, splits = [CaptionedImage(name, name, tuple(texts), "train") for name, texts in captions.items()], False
+    return Annotations(_without_empty(images, path), captions_of, splits, content)
+
+
+def _are_objects(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(entry, dict) for entry in value)
+
+
+def parse_captions(content: Mapping[str, Any], path: Path, hint: str) -> dict[str, list[str]]:
+    """Return the captions of each image in JSON, an object from ids to a caption or a list of captions.
+
+    Raise DataError for captions that are not text.
+    """
+    captions: dict[str, list[str]] = {}
+    for name, value in content.items():
+        captions[name] = texts = value if isinstance(value, list) else [value]
+        if not texts:
+            raise DataError(f"{path} has no caption for image {name}; {hint}")
+        for caption in texts:
+            if not isinstance(caption, str):
+                raise DataError(f"{path}: the caption of image {name} is {type(caption).__name__}, not text; {hint}")
+    return captions
+
+
+def _without_empty(images: list[CaptionedImage], path: Path) -> list[CaptionedImage]:
+    """Return images without their empty captions, which a warning counts."""
+    empty = [image.file for image in images for caption in image.captions if not caption.strip()]
+    if not empty:
+        return images
+    warn_of_empty(path, len(empty), f"image {empty[0]}")
+    kept = []
+    for image in images:
+        chosen = [number for number, caption in enumerate(image.captions) if caption.strip()]
+        tokens = None if image.tokens is None else tuple(image.tokens[number] for number in chosen)
+        kept.append(replace(image, captions=tuple(image.captions[number] for number in chosen), tokens=tokens))
+    return kept
+
+
+def warn_of_empty(source: object, count: int, first: str) -> None:
+    """Warn of empty captions that are left out; first: the place of the first of them."""
+    _LOG.warning("%s: left out %d empty caption%s, the first in %s", source, count, "s"[: count != 1], first)
 
 
 def parse_karpathy(content: Any, path: Path) -> list[CaptionedImage]:
@@ -143,6 +283,7 @@ def _strings(entry: Any, key: str, where: str) -> tuple[str, ...]:
 
 def _parse_image(where: str, entry: Any) -> CaptionedImage:
     name, split = (get_field(entry, key, str, where, _HINT) for key in ("filename", "split"))
+    split = find_split(split) or split
     folder = get_field(entry, "filepath", str, where, _HINT) if "filepath" in entry else ""
     sentences = list(entries_of(entry, "sentences", Path(where), _HINT))
     captions = tuple(get_field(sentence, "raw", str, place, _HINT) for place, sentence in sentences)
@@ -167,14 +308,22 @@ def check_once(path: Path, images: list[CaptionedImage], key: str) -> None:
 
 
 def _coco_images(content: Mapping[str, Any], path: Path, captions_of: dict[str, str]) -> list[CaptionedImage]:
-    split, captions = _split_in(path), defaultdict[str, list[str]](list)
-    for where, entry in entries_of(content, "annotations", path, _HINT):
-        image = captions_of[_id(entry, "id", where)] = _id(entry, "image_id", where)
-        captions[image].append(get_field(entry, "caption", str, where, _HINT))
-    entries = entries_of(content, "images", path, _HINT) if "images" in content else ()
-    images = [
-        (_id(entry, "id", where), get_field(entry, "file_name", str, where, _HINT), split) for where, entry in entries
-    ]
+    """Images of COCO's annotations with their captions; without a list of images, those that have captions."""
+    split, captions = _named_split(path) or "train", defaultdict[str, list[str]](list)
+    for number, entry in enumerate(get_field(content, "annotations", list, str(path), _HINT)):
+        image, caption = (entry.get("image_id"), entry.get("caption")) if isinstance(entry, dict) else (None, None)
+        if type(image) not in (int, str) or type(caption) is not str:  # which `get_field` names
+            where = f"{path}: annotations[{number}]"
+            image, caption = _id(entry, "image_id", where), get_field(entry, "caption", str, where, _HINT)
+        captions[str(image)].append(caption)
+        if "id" in entry:
+            captions_of[str(entry["id"])] = str(image)
+    if not content.get("images"):
+        return [CaptionedImage(name, name, tuple(texts), split) for name, texts in captions.items()]
+    images = []
+    for where, entry in entries_of(content, "images", path, _HINT):
+        name = _id(entry, "id", where)
+        images.append((name, get_field({"file_name": name, **entry}, "file_name", str, where, _HINT), split))
     return _with_captions(images, captions, path)
 
 
@@ -190,7 +339,7 @@ def _with_captions(
 
 def _vatex_videos(content: Sequence[Any], path: Path) -> list[CaptionedImage]:
     """Videos of one of VATEX's files with all their English captions; a test file may have none."""
-    split, videos = _split_in(path), []
+    split, videos = _named_split(path) or "train", []
     for number, entry in enumerate(content):
         where = f"{path}: entry {number}"
         name = get_field(entry, "videoID", str, where, _HINT)
@@ -207,125 +356,55 @@ def _msrvtt_videos(content: Mapping[str, Any], path: Path) -> list[CaptionedImag
     videos = []
     for where, entry in entries_of(content, "videos", path, _HINT):
         name, split = _id(entry, "video_id", where), get_field(entry, "split", str, where, _HINT)
-        if split not in _MSRVTT_SPLITS:
-            raise DataError(f"{where} is of the split {split!r}, which is none of {', '.join(_MSRVTT_SPLITS)}")
-        videos.append((name, name, _MSRVTT_SPLITS[split]))
+        if (known := find_split(split)) is None:
+            raise DataError(f"{where} is of the split {split!r}, which is none of {', '.join(SPLITS)}")
+        videos.append((name, name, known))
     return _with_captions(videos, captions, path)
 
 
-def _split_in(path: Path) -> str:
-    """Return the split that a file's name holds; train without one."""
-    splits = [split for word, split in _SPLIT_WORDS.items() if re.search(rf"(?:^|_){word}", path.name)]
-    return splits[0] if splits else "train"
+def _named_split(path: Path) -> str | None:
+    """Return the split that a file's name holds; None without one."""
+    words = (word for word in re.split(r"[^a-z]+", path.name.lower()))
+    return next((split for word in words if (split := find_split(word)) is not None), None)
 
 
-def _read_table(path: Path, kind: str) -> list[CaptionedImage]:
+def _of_rows(rows: Sequence[Row], path: Path) -> Annotations:
     """One image for all rows of its file, in the order of their first."""
+    first: dict[str, Row] = {}
     captions: dict[str, list[str]] = {}
-    splits: dict[str, str] = {}
-    first_of: dict[bool, str] = {}
-    for where, entry in _rows(path, kind):
-        columns = [[name for name in known if name in entry] for known in (_FILE_NAMES, _CAPTION_NAMES)]
-        if not all(columns):
-            keys = ", ".join(map(repr, entry)) or "nothing"
-            raise DataError(f"{path}: {where} has no 'file' and 'caption' but {keys}")
-        for first, second in (names[:2] for names in columns if len(names) > 1):
-            raise DataError(f"{path}: {where} has '{first}' and '{second}', which mean the same; leave one of them out")
-        file, caption, split = *(entry[name] for (name,) in columns), entry.get("split") or ""
-        first_of.setdefault(not str(split).strip(), where)
-        if len(first_of) == 2:
-            raise DataError(f"{path}: {first_of[True]} has no split, unlike {first_of[False]}; give one to all or none")
-        split = "train" if True in first_of else split
-        if not all(isinstance(value, str) for value in (file, caption, split)):
-            raise DataError(f"{path}: file, caption or split of {where} is not text; a column may be missing there")
-        file, split = file.strip(), _SPLIT_WORDS.get(split.strip())
-        if not file:
-            raise DataError(f"{path}: {where} names no file")
-        if split is None:
-            raise DataError(f"{path}: the split of {where} is none of {', '.join(_SPLIT_WORDS)}")
-        if splits.setdefault(file, split) != split:
-            raise DataError(f"{path}: '{file}' is in two splits, {splits[file]} and {split} ({where}); leave one")
-        captions.setdefault(file, []).append(caption.strip())
-    if not captions:
-        raise DataError(f"{path} holds no captions; {_HINT}")
-    return [CaptionedImage(PurePosixPath(f).stem, f, tuple(sentences), splits[f]) for f, sentences in captions.items()]
-
-
-def _rows(path: Path, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the position in the file of every row, and its values by column."""
-    text = read_text(path, _HINT)
-    if kind == ".jsonl":
-        for number, line in enumerate(text.split("\n"), start=1):  # a caption may hold Unicode's other line ends
-            if line.strip():
-                entry = parse_json(line, f"line {number} of {path}", "give one JSON object per line")
-                if not isinstance(entry, dict):
-                    raise DataError(f"{path}: line {number} is not a JSON object with file and caption")
-                yield f"line {number}", entry
-        return
-    heading = text.partition("\n")[0]
-    other = next((mark for mark in "|;" if mark in heading and "," not in heading), None)  # Flickr30k, spreadsheets
-    quoting: Literal[0, 3] = csv.QUOTE_NONE if kind == ".tsv" or other == "|" else csv.QUOTE_MINIMAL
-    delimiter = _TABLES[kind] if kind == ".tsv" or other is None else other
-    rows = _parse(text, path, delimiter=delimiter, quoting=quoting)
-    names = [name.strip().lower() for name in next(rows, (0, []))[1]]
-    for name in filter(None, names):
-        if names.count(name) > 1:
-            raise DataError(f"{path} has {names.count(name)} columns '{name}'; leave one of them")
-    for line, row in rows:
-        if any(row[len(names) :]):
-            raise DataError(f"{path}: line {line} has {len(row)} columns, its heading {len(names)}; quote its captions")
-        yield f"line {line}", dict(zip_longest(names, row[: len(names)]))
-
-
-def _parse(text: str, path: Path, delimiter: str, quoting: Literal[0, 3]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a table that are not empty, the heading first, each after the number of its first line.
-
-    Raise DataError, naming the line, for a quotation mark that is not closed, or closed in a later row only.
-    """
-    lines = text.split("\n")
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, strict=True)
-    start, hint = 0, "close it, and double the marks inside of a value"
-    while True:
-        try:
-            row = next(reader, None)
-        except csv.Error as error:
-            rest = "\n".join(lines[start:])
-            whole = re.match(rf'(?:(?:"(?:[^"]|"")*+"|[^"\n{delimiter}][^\n{delimiter}]*+)?{delimiter})*+', rest)
-            end = whole.end() if whole else 0
-            fault = "is not closed" if rest[end : end + 1] == '"' else "or a value is at fault"
-            line = start + 1 + rest[:end].count("\n")
-            raise DataError(f"{path}: a quotation mark in line {line} {fault} ({error}); {hint}") from error
-        if row is None:
-            return
-        if reader.line_num > start + 1 and _holds_rows(row, delimiter):
+    empty: list[str] = []
+    by_split: dict[bool, Row] = {}
+    for row in rows:
+        by_split.setdefault(row.split is None, row)
+        if len(by_split) == 2:
             raise DataError(
-                f"{path}: a quotation mark in line {start + 1} is closed in line {reader.line_num} only, after what "
-                f"looks like other rows; {hint}"
+                f"{path}: {by_split[True].where} has no split, unlike {by_split[False].where}; give one to all or none"
             )
-        if row:
-            yield start + 1, row
-        start = reader.line_num
-
-
-def _holds_rows(row: Sequence[str], delimiter: str) -> bool:
-    """Return whether a line of a value would be a row like this one: as many values, in a column of its own a split, a
-    number or the suffix of a name in both.
-    """
-
-    def kind(value: str) -> str:
-        value = value.strip()
-        return value if value in _SPLIT_WORDS else "0" * value.isdecimal() or PurePosixPath(value).suffix
-
-    for column, value in enumerate(row):
-        parts = [part.split(delimiter) for part in value.split("\n")]
-        for number, part in enumerate(parts):
-            before, after = row[:column] if number == 0 else [], row[column + 1 :] if number == len(parts) - 1 else []
-            line = [*before, *part, *after]
-            own = zip(line, row, strict=False) if len(parts) > 1 and len(line) == len(row) else ()
-            pairs = [(kind(one), kind(other)) for one, other in own][len(before) : len(line) - len(after)]
-            if any(one == other and one.strip(".") and " " not in one for one, other in pairs):
-                return True
-    return False
+        known = first.setdefault(row.file, row)
+        if row.split is not None and known.split is not None and find_split(row.split) != find_split(known.split):
+            raise DataError(
+                f"{path}: '{row.file}' is in two splits, {known.split} ({known.where}) and {row.split} ({row.where}); "
+                "leave one"
+            )
+        kept = [caption.strip() for caption in row.captions if caption.strip()]
+        empty += [row.where] * (len(row.captions) - len(kept))
+        captions.setdefault(row.file, []).extend(kept)
+    if empty:
+        warn_of_empty(path, len(empty), empty[0])
+    ids: dict[str, Row] = {}
+    images = []
+    for file, row in first.items():
+        other = ids.setdefault(image_name(file), row)
+        if other is not row:
+            raise DataError(
+                f"{path}: '{other.file}' ({other.where}) and '{file}' ({row.where}) share the id '{image_name(file)}'; "
+                "leave one of them out or rename it"
+            )
+        split = "train" if row.split is None else find_split(row.split)
+        if split is None:
+            raise DataError(f"{path}: the split {row.split!r} of {row.where} is none of {', '.join(SPLITS)}")
+        images.append(CaptionedImage(image_name(file), file, tuple(captions[file]), split))
+    return Annotations(images, splits=any(row.split is not None for row in rows))
 
 
 def _by_lists(images: list[CaptionedImage], folder: Path, captions_of: Mapping[str, str]) -> list[CaptionedImage]:
@@ -334,12 +413,12 @@ def _by_lists(images: list[CaptionedImage], folder: Path, captions_of: Mapping[s
     split_of: dict[str, str] = {}
     seen: set[str] = set()
     for file in sorted([*folder.glob("*.txt"), *folder.glob("*.npy")]):
-        words = [word for word in re.split(r"[^a-z]+", file.stem.lower()) if word in _SPLIT_WORDS]
+        words = [word for word in re.split(r"[^a-z]+", file.stem.lower()) if word in SPLITS]
         if not words:
             continue  # a README, or a list of something else
         if len(words) > 1:
             raise DataError(f"{file} names several splits; keep one of {', '.join(words)} in its name")
-        split = _SPLIT_WORDS[words[0]]
+        split = SPLITS[words[0]]
         seen.add(split)
         for entry in _listed(file, captions_of, names):
             image = next((names[part] for part in entry if part in names), None)
@@ -350,7 +429,7 @@ def _by_lists(images: list[CaptionedImage], folder: Path, captions_of: Mapping[s
             if split_of.setdefault(image, split) != split:
                 raise DataError(f"{file} lists image {image}, which another list has in {split_of[image]}; leave one")
     if not seen:
-        known = ", ".join(_SPLIT_WORDS)
+        known = ", ".join(SPLITS)
         raise DataError(f"{folder} holds no list of a split; add files with one id per line, named after {known}")
     listed = [image for image in images if image.id in split_of or "train" not in seen]
     return [replace(image, split=split_of.get(image.id, "train")) for image in listed]
