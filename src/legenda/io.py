@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import pickle
+import re
 import secrets
 import shutil
 import stat
@@ -28,6 +29,7 @@ MAX_BYTES = 1 << 28
 """Bytes that a file may always hold, however well it is compressed."""
 MAX_RATIO = 20
 """Bytes for every byte of a larger file; arrays of floats, annotations and text compress less."""
+_SHELL_PIPE = re.compile(r"/dev/(stdin|fd/[0-9]+)|/proc/(self|[0-9]+)/fd/[0-9]+")
 
 IMAGE_SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".heic", ".heif", ".hif", ".avif"}
@@ -169,11 +171,33 @@ def read_text(path: str | Path, hint: str = "check the path") -> str:
     return StringIO(text, newline=None).read()  # with line feeds alone
 
 
+def open_regular(path: str | Path) -> BinaryIO:
+    """Open a file for reading; raise OSError, and DataError for a device or a pipe, which may never end or answer.
+
+    Only the pipes of a shell, such as /dev/stdin and /dev/fd/63, are opened by their own names.
+    """
+    at_once = getattr(os, "O_NONBLOCK", 0)  # a pipe would wait for who writes to it
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | at_once))  # noqa: SIM115
+    if _SHELL_PIPE.fullmatch(str(path)):
+        os.set_blocking(file.fileno(), True)
+    elif not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise DataError(f"{path} is no regular file; name a file, or put one in its place")
+    return file
+
+
+def check_regular(path: str | Path) -> None:
+    """Raise DataError where a file is there and is a device or a pipe, which libraries would open."""
+    with suppress(OSError):
+        open_regular(path).close()
+
+
 def read_bytes(path: str | Path, hint: str = "check the path") -> bytes:
     """Read a file, decompressed if its name ends in .gz; raise DataError with the file and the `hint` otherwise."""
     path = Path(path)
     try:
-        content = path.read_bytes()
+        with open_regular(path) as file:
+            content = file.read()
     except (OSError, ValueError) as error:  # ValueError for a zero byte in the path
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{path} cannot be read ({reason}); {hint}") from error

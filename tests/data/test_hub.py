@@ -115,7 +115,7 @@ def test_a_backbone_is_trained_from_a_stream(parquet, tmp_path, monkeypatch):
         ({"image_column": "picture"}, "has no column 'picture'"),
         ({"caption_column": "cocoid"}, "has no text in cocoid"),
         ({"splits": {"train": "training"}}, "has the splits train; name them in data.splits"),
-        ({"files": Path("nowhere/*.parquet")}, "cannot be opened as a data set"),
+        ({"files": Path("nowhere/*.parquet")}, "does not exist"),
     ],
 )
 def test_wrong_names_are_one_sentence(parquet, changes, message):

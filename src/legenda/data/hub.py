@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import glob
+import hashlib
 import logging
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from dataclasses import replace
+from functools import partial
 from io import BytesIO
 from itertools import groupby
 from pathlib import Path
@@ -18,17 +19,20 @@ from PIL import Image
 from pydantic import Field, model_validator
 
 from legenda.config import NonNegativeInt
+from legenda.data.hub_source import HubSource, open_source
 from legenda.data.image_files import BackboneData, ImageReader
-from legenda.errors import ConfigError, DataError, LegendaError, did_you_mean, import_extra
+from legenda.errors import ConfigError, DataError, LegendaError, did_you_mean
 from legenda.extractors.base import load_extractor
-from legenda.images.files import ImageFile, image_id, read_image
+from legenda.features.base import ConcatFeatureStore, FeatureStore
+from legenda.images.files import ImageFile, read_image
 from legenda.jobs.engine import run_job
 from legenda.jobs.work import FeatureTask, extract_file, sampled_identity
 from legenda.registry import reason_of
-from legenda.text.annotations import CaptionedImage
+from legenda.text.annotations import CaptionedImage, check_once
 
 _LOG = logging.getLogger(__name__)
 _GRAY = (127, 127, 127)
+_SPLITS = ("train", "val", "test", "restval")
 
 
 class HubData(BackboneData):
@@ -47,9 +51,9 @@ class HubData(BackboneData):
     splits: Mapping[str, str] = Field(default_factory=lambda: {"train": "train", "val": "validation", "test": "test"})
     """The data set's names of our splits."""
     split_column: str | None = None
-    """A column of train, val or test, which precedes the data set's splits."""
+    """A column of train, val or test (or their names in data.splits), which precedes the data set's splits."""
     image_column: str = "image"
-    """Encoded images, or their paths."""
+    """Encoded images, or paths of files in the folder of the data set."""
     caption_column: str = "caption"
     """A caption or a list of them; a.b is the field b of the column a."""
     id_column: str | None = None
@@ -58,6 +62,8 @@ class HubData(BackboneData):
     """Read images from where they are, in order, whenever they are needed; False copies the data set to the disk."""
     window: NonNegativeInt = 1000
     """Images of a stream are shuffled within windows of so many, which are in memory, encoded."""
+    allow_urls: bool = Field(False, exclude=True)
+    """Whether images are fetched where the column holds addresses of http and https; not stored with a run."""
 
     @model_validator(mode="after")
     def _check_hub(self) -> Self:
@@ -78,43 +84,77 @@ class HubData(BackboneData):
 
     @property
     def feature_path(self) -> Path:
-        """The store of a frozen backbone, by default in the current folder."""
+        """The store of a frozen backbone, by default in the current folder, with a digest of the data in its name."""
         name = re.sub(r"[^\w.-]+", "-", f"{Path(self.source).name}.{self.backbone}").strip("-")
-        return self.features or Path(f"{name}.safetensors")
+        return self.features or Path(f"{name}.{self._digest()}.safetensors")
+
+    def open_store(self) -> FeatureStore:
+        """Return the features, extracted where they have no store; raise DataError for those of other data."""
+        store = super().open_store()
+        if store.data not in ("", self._digest()):
+            raise DataError(
+                f"{store.path} holds features of other images than {self.source}, or of those before they changed; "
+                "delete it, or name another store with data.features"
+            )
+        return store
 
     def read_images(self) -> list[CaptionedImage]:
         """Return the images with their captions; without those that a frozen backbone could not read."""
         images = self._read_rows()
         if self.train_backbone:
             return images
-        store = self.open_store()
-        return [image for image in images if image.id in store]
+        store = ConcatFeatureStore((self.open_store(),))
+        known = [image for image in images if store.find(image.id, image.file) is not None]
+        if missing := len(images) - len(known):
+            _LOG.warning("%d of %d images of %s have no features and are left out", missing, len(images), self.source)
+        return known
 
     def _read_rows(self) -> list[CaptionedImage]:
         """Read the captions of all rows, and no image; raise DataError for a column that is not there."""
         images: list[CaptionedImage] = []
-        parts, ours = self._load(), {theirs: name for name, theirs in self.splits.items()}
-        columns = [self.caption_column, *(name for name in (self.id_column, self.split_column) if name)]
-        for part, rows in parts.items():
+        source, ours = self._open(), {theirs: name for name, theirs in self.splits.items()}
+        fields = [self.caption_column, *(name for name in (self.id_column, self.split_column) if name)]
+        columns = list(dict.fromkeys(field.split(".")[0] for field in fields))
+        for part in source.parts:
             if self.split_column is None and part not in ours:
                 continue
-            known = rows.column_names or list(next(iter(rows), {}))
-            for column in (self.image_column, *columns):
-                if column.split(".")[0] not in known:
-                    raise DataError(f"{self.source} has no column {column!r}; {did_you_mean(column, known)}")
-            for row, values in enumerate(rows.select_columns(list({column.split(".")[0]: None for column in columns}))):
-                captions = _field(values, self.caption_column)
-                captions = [captions] if isinstance(captions, str) else captions or []
+            source.check_column(part, self.image_column)
+            labels = source.labels(part, self.split_column)
+            for row, values in enumerate(source.rows(part, columns)):
+                where = f"row {row} of {part} of {source.name}"
+                captions = _field(values, self.caption_column, where)
+                captions = [captions] if isinstance(captions, str) else [] if captions is None else captions
                 if not isinstance(captions, list) or not all(isinstance(caption, str) for caption in captions):
-                    raise DataError(f"{self.source} has no text in {self.caption_column}; name a column of captions")
-                split = ours[part] if self.split_column is None else str(_field(values, self.split_column))
-                name = f"{part}-{row:09d}"
+                    raise DataError(f"{where} has no text in {self.caption_column}; name a column of captions")
+                image = name = f"{part.replace('.', '-')}-{row:09d}"
                 if self.id_column is not None:
-                    name = image_id(str(_field(values, self.id_column))).replace(".", "-")
-                images.append(CaptionedImage(name, f"{part}/row-{row}", tuple(captions), split))
+                    image = _id(_field(values, self.id_column, where), self.id_column, where)
+                split = ours.get(part, part)
+                if self.split_column is not None:
+                    value = _field(values, self.split_column, where)
+                    split = self._split(labels[value] if labels and isinstance(value, int) else value, where)
+                images.append(CaptionedImage(image, f"{part}/{name}", tuple(captions), split))
         if not images:
-            raise DataError(f"{self.source} has the splits {', '.join(parts)}; name them in data.splits")
+            raise DataError(f"{self.source} has the splits {', '.join(source.parts)}; name them in data.splits")
+        check_once(Path(self.source), images, "id")
+        files = {Path(image.file).name: image for image in images}
+        for image in images:
+            if files.get(image.id, image) is not image:
+                raise DataError(
+                    f"{image.file} of {source.name} has the id {image.id}, the name of another row; leave out "
+                    "data.id_column"
+                )
         return images
+
+    def _split(self, value: Any, where: str) -> str:
+        """Return our name of the split in a row; raise DataError for none, and for another."""
+        ours = {**{name: name for name in _SPLITS}, **{theirs: name for name, theirs in self.splits.items()}}
+        if not isinstance(value, str) or value not in ours:
+            raise DataError(
+                f"{where} has the split {value!r} in {self.split_column}, which is none of {', '.join(ours)}; name "
+                "them in data.splits"
+            )
+        return ours[value]
 
     def reader(self, images: Sequence[CaptionedImage]) -> ImageReader:
         """Return what reads the images of one split by position; one that does not decode is gray."""
@@ -137,11 +177,12 @@ class HubData(BackboneData):
         for part, group in groupby(self._read_rows(), _part):
             members = list(group)
             fetchers[part] = self._fetcher(members)
-            places |= {image.id: (image, position) for position, image in enumerate(members)}
+            places |= {Path(image.file).name: (image, position) for position, image in enumerate(members)}
 
         def decode(name: str) -> ImageFile:
             image, position = places[name]
-            return self._decode(image, *fetchers[_part(image)](np.array([position])))
+            file = self._decode(image, *fetchers[_part(image)](np.array([position])))
+            return replace(file, name=name)
 
         def read(names: Sequence[str], batch_size: int, folder: Path) -> Iterator[list[ImageFile]]:  # noqa: ARG001
             for start in range(0, len(names), batch_size):
@@ -149,33 +190,41 @@ class HubData(BackboneData):
 
         extractor = load_extractor(self.backbone)
         task = FeatureTask(extractor, sampled_identity(extractor), read=read)
-        report = extract_file(list(places), task.identity, self.feature_path, partial(run_job, load=lambda _: task))
+        run = partial(run_job, load=lambda _: task)
+        report = extract_file(list(places), task.identity, self.feature_path, run, data=self._digest())
         for _, error in report.skipped:
             _LOG.warning("%s; it is left out", error)
 
-    def _load(self) -> Mapping[str, Any]:
-        return _load(self.name, self.subset, self.files, self.streaming)
+    def _open(self) -> HubSource:
+        return open_source(self.name, self.subset, self.files, streaming=self.streaming)
+
+    def _digest(self) -> str:
+        """Return a digest of the images by which the store of their features is known."""
+        parts = sorted(self._open().parts if self.split_column else self.splits.values())
+        text = repr((self._open().digest, self.image_column, parts))
+        return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=4).hexdigest()
 
     def _fetcher(self, images: Sequence[CaptionedImage]) -> Callable[[np.ndarray], list[Any]]:
         """Return a function from positions in images of one part to the encoded images."""
         rows = [int(image.file.rpartition("-")[2]) for image in images]
-        column, datasets = self.image_column, import_extra("datasets", "hub")
-        encoded = self._load()[_part(images[0])].select_columns([column])
-        encoded = encoded.cast_column(column, datasets.Image(decode=False))
+        column, source = self.image_column, self._open()
+        encoded = source.images(_part(images[0]), column)
+
+        def open_at(row: int) -> Iterator[Any]:
+            return (values[column] for values in encoded.skip(row))
+
         if not self.streaming:
             return lambda positions: [encoded[rows[position]][column] for position in positions.tolist()]
-        return _Stream(lambda row: (x[column] for x in encoded.skip(row)), rows, self.window, self.source).fetch
+        return _Stream(open_at, rows, self.window, source, column).fetch
 
     def _decode(self, image: CaptionedImage, value: Any) -> ImageFile:
         """Return an encoded image, decoded, or the error."""
         file, name = ImageFile(image.id), f"{image.id} of {self.source}"
-        value = value.get("bytes") or value.get("path") if isinstance(value, Mapping) else value
         try:
-            if isinstance(value, str):
-                value = import_extra("fsspec", "hub").open(value, "rb").open().read()
-            file.image = read_image(BytesIO(value or b""), name)
+            content = self._open().read(value, allow_urls=self.allow_urls)
+            file.image = read_image(BytesIO(content), name)
         except LegendaError as error:
-            file.fail(error)
+            file.fail(error if name in str(error) else DataError(f"{name}: {error}"))
         except Exception as error:  # the systems of fsspec have no common base class of errors
             file.fail(DataError(f"{name} cannot be read ({reason_of(error)})"))
         return file
@@ -187,8 +236,10 @@ class _Stream:
     In memory are those of two windows at most.
     """
 
-    def __init__(self, open: Callable[[int], Iterator[Any]], rows: Sequence[int], window: int, source: str) -> None:
-        self._open, self._rows, self._window, self._source = open, rows, window, source
+    def __init__(
+        self, open: Callable[[int], Iterator[Any]], rows: Sequence[int], window: int, source: HubSource, column: str
+    ) -> None:
+        self._open, self._rows, self._window, self._source, self._column = open, rows, window, source, column
         self._values: dict[int, Any] = {}
         self._iterator: Iterator[Any] = iter(())
         self._next = -1
@@ -209,10 +260,9 @@ class _Stream:
                     self._next += 1
             except Exception as error:  # the library raises exceptions of any type for what it cannot read
                 self._next = -1
-                reason = "it ended" if isinstance(error, StopIteration) else reason_of(error)
-                raise DataError(
-                    f"{self._source} broke off at row {last} ({reason}); call the same command again"
-                ) from error
+                if isinstance(error, StopIteration):
+                    raise DataError(f"{self._source.name} ended at row {last}; call the same command again") from error
+                self._source.fail(error, [self._column])
             return [self._values[row] for row in wanted]
 
 
@@ -220,24 +270,26 @@ def _part(image: CaptionedImage) -> str:
     return image.file.partition("/")[0]
 
 
-def _field(values: Any, column: str) -> Any:
-    """Return a field of a row by its name, a.b for one of a column of fields or of a list of them."""
+def _field(values: Any, column: str, where: str) -> Any:
+    """Return a field of a row by its name, a.b for one of a column of fields or of a list of them; None where one is.
+
+    Raise DataError, naming the closest, for a field that is not there.
+    """
     for name in column.split("."):
+        if values is None:
+            return None
+        for value in values if isinstance(values, list) else [values]:
+            if not isinstance(value, Mapping) or name not in value:
+                known = f"; {did_you_mean(name, map(str, value))}" if isinstance(value, Mapping) else ""
+                raise DataError(f"{where} has no field {name!r} of {column!r}{known}")
         values = [value[name] for value in values] if isinstance(values, list) else values[name]
     return values
 
 
-@cache
-def _load(name: str | None, subset: str | None, files: Path | None, streaming: bool) -> Mapping[str, Any]:
-    """Return the parts of a data set by name; raise DataError where it cannot be opened."""
-    datasets: Any = import_extra("datasets", "hub")
-    is_parquet = files is not None and (files.suffix == ".parquet" or glob.has_magic(str(files)))
-    try:
-        if is_parquet:
-            return datasets.load_dataset("parquet", data_files=str(files), streaming=streaming)
-        return datasets.load_dataset(name or str(files), subset, streaming=streaming)
-    except Exception as error:  # the library raises exceptions of any type
-        raise DataError(
-            f"{name or files} cannot be opened as a data set ({reason_of(error)}); name one of Hugging Face's hub, a "
-            "folder or parquet files"
-        ) from error
+def _id(value: Any, column: str, where: str) -> str:
+    """Return an id, whole; raise DataError for one that is missing, or is no text, number or date."""
+    if value is None or value == "" or value != value:
+        raise DataError(f"{where} has no id in {column}; leave out data.id_column, or the row")
+    if isinstance(value, Mapping | list | bytes):
+        raise DataError(f"{where} has a {type(value).__name__} in {column}; name a column of text or numbers with ids")
+    return str(value)

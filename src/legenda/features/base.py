@@ -47,6 +47,8 @@ class FeatureStore(ABC):
     """Whether the regions come with boxes."""
     threads: ClassVar[int] = 1
     """How many images of a batch are read at once, where reading does not hold the interpreter."""
+    data: str = ""
+    """A digest of what the images are from, where the store is bound to it."""
     remedy: ClassVar[str] = "repair it or create the file again"
 
     def __init__(self, path: Path, ids: Iterable[str], extractor: str = UNNAMED) -> None:

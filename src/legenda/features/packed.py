@@ -7,7 +7,8 @@ Arrays of a file, little-endian, with `R` regions of all images one after the ot
     boxes     (R, 4)         float32           x1, y1, x2, y2 in 0..1 of the image; may be absent
     features  (R, D)         float16, float32
 
-The header's metadata holds `format`, `ids` (a JSON list, in the order of the offsets) and `extractor`.
+The header's metadata holds `format`, `ids` (a JSON list, in the order of the offsets) and `extractor`, and perhaps
+`data`, a digest of what the images are from.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class PackedFeatureStore(FeatureStore):
         if not isinstance(ids, list) or not ids or not all(isinstance(image, str) for image in ids):
             raise DataError(f"{path} has no list of names as its 'ids'; {_AGAIN}")
         super().__init__(path, ids, metadata.get("extractor", UNNAMED))
-        self.has_boxes = "boxes" in entries
+        self.has_boxes, self.data = "boxes" in entries, metadata.get("data", "")
         shape = entries["features"]["shape"] if "features" in entries else ()
         rows, self.feature_dim = shape if len(shape) == 2 else (0, 0)
         data = verified(lambda: np.asarray(np.memmap(path, np.uint8, "r", start)), path, _AGAIN)
@@ -158,6 +159,7 @@ def write_store(
     images: Iterable[Image],
     *,
     extractor: str,
+    data: str = "",
     dtype: Literal["float16", "float32"] = "float16",
     verify: Callable[[Path], None] | None = None,
     sync: bool = False,
@@ -166,8 +168,8 @@ def write_store(
 
     images: (id, features (n, D), boxes (n, 4) x1 y1 x2 y2 in 0..1 or None), with the same D for all images, and
     boxes for all or for none; boxes are clipped to 0..1 from at most 0.001 outside.
-    extractor: the name of what made the features. sync: write to the disk before the file gets its name, so that a
-    crash of the system leaves no part of it.
+    extractor: the name of what made the features. data: a digest of what the images are from. sync: write to the disk
+    before the file gets its name, so that a crash of the system leaves no part of it.
     verify: called with the complete file before it gets its name; `path` stays as it was where this raises.
     Raises DataError, naming the image, for features or boxes that are not valid.
     """
@@ -193,7 +195,10 @@ def write_store(
             shapes["features"] = (offsets[-1], features.shape[1])
         shapes |= {"offsets": (len(offsets),), "checksums": (len(ids),)}
         with partial.open("wb") as file:
-            file.write(_header(shapes, stored, {"format": FORMAT, "extractor": extractor, "ids": json.dumps(ids)}))
+            metadata = {"format": FORMAT, "extractor": extractor, "ids": json.dumps(ids)} | (
+                {"data": data} if data else {}
+            )
+            file.write(_header(shapes, stored, metadata))
             file.write(np.array(offsets + checksums, "<i8").tobytes())
             for values in (all_boxes, all_features):
                 values.seek(0)

@@ -48,9 +48,9 @@ FETCH_TIMEOUT_S = 20
 FETCH_PAUSES_S = (1.0, 2.0)
 """The waits before a second and a third attempt."""
 _LOG = logging.getLogger(__name__)
+_WEB = re.compile("https?://", re.IGNORECASE)
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 _PERMANENT = (FileNotFoundError, ConfigError, ValueError, http.client.InvalidURL)
-_WEB = ("http://", "https://")
 
 
 def find_images(paths: Sequence[str | Path], medium: Medium = "image") -> list[Path]:
@@ -107,6 +107,11 @@ def is_url(name: str) -> bool:
     return _URL.match(name) is not None
 
 
+def is_web_url(name: str) -> bool:
+    """Return whether a name is a URL of http or https."""
+    return _WEB.match(name) is not None
+
+
 def reject_url(name: str) -> None:
     """Raise ConfigError for a URL."""
     if is_url(name):
@@ -137,7 +142,7 @@ def fetch(url: str) -> bytes:
 
 
 def _open_url(url: str) -> Any:
-    if url.startswith(_WEB):
+    if is_web_url(url):
         return urllib.request.urlopen(quote(url, safe="%/:=&?~#+!$,;'@()*[]"), timeout=FETCH_TIMEOUT_S)
     system, name = import_extra("fsspec", "ray").core.url_to_fs(url)
     return system.open(name, "rb")
@@ -160,7 +165,7 @@ def _list_source(source: str, medium: Medium, allow_urls: bool) -> Iterator[str]
     if not allow_urls:
         reject_url(source)
     try:
-        is_image = is_url(source) and (source.startswith(_WEB) or is_image_name(source.split("?")[0], medium))
+        is_image = is_url(source) and (is_web_url(source) or is_image_name(source.split("?")[0], medium))
         if is_image or Path(source).is_file():
             yield source
         else:

@@ -211,12 +211,18 @@ def extract_missing(images: Sequence[Path], load: Callable[[], Extractor], out: 
 
 
 def extract_file(
-    names: Sequence[str], identity: str, out: Path, run: Callable[[Job], JobStats], *, shard_size: int = 1000
+    names: Sequence[str],
+    identity: str,
+    out: Path,
+    run: Callable[[Job], JobStats],
+    *,
+    shard_size: int = 1000,
+    data: str = "",
 ) -> ExtractionReport:
     """Write the features of images into one store; see `extract_store`.
 
     identity: of the extractor, with the sampling of frames, as `sampled_identity` returns it. run: `run_job`, by any
-    engine.
+    engine. data: a digest of what the images are from, by which the store is bound to it.
     """
     if out.is_dir():
         raise ConfigError(f"{out} is a folder; name the feature file to write")
@@ -225,7 +231,7 @@ def extract_file(
     check_output(out, files)
     start = time.monotonic()
     folder = out.with_name(f".{out.name}.parts")
-    settings = {"extractor": extractor_name(identity), "files": digest_files(files)}
+    settings = {"extractor": extractor_name(identity), "files": digest_files(files) + data}
     with locked(out):
         try:
             job = open_job(folder, settings, kind="features", shard_size=shard_size, names=names, allow_urls=True)
@@ -234,7 +240,7 @@ def extract_file(
             skipped = tuple((line["image"], line["error"]) for line in lines if "error" in line)
             if stats.failed == stats.images:
                 raise DataError(f"no image of {stats.images} has features: {skipped[0][1]}")
-            write_store(out, _stored(job), extractor=identity)
+            write_store(out, _stored(job), extractor=identity, data=data)
         except LegendaError:
             if not list(folder.glob("*.safetensors")):
                 shutil.rmtree(folder, ignore_errors=True)
