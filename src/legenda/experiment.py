@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from legenda.compute import ComputeOptions, Precision
 from legenda.config import to_json
+from legenda.errors import ConfigError
 from legenda.hub import find_model
 from legenda.papers import get_recipe
 from legenda.recipes import Recipe, continue_from
@@ -29,6 +30,7 @@ def train(
     devices: int = 1,
     nodes: int = 1,
     strategy: Literal["ddp", "fsdp"] = "ddp",
+    allow_urls: bool = False,
     progress: Callable[[str], None] = lambda _: None,
     **fields: Mapping[str, Any],
 ) -> TrainResult:
@@ -37,9 +39,9 @@ def train(
     recipe: a recipe or its name. out: the run folder, by default runs/RECIPE. init_from: a trained run that the recipe
     continues, as `find_model` takes it. stages: "first" stops after the first of two. seed: of all stages, by default
     that of each. device: auto, cpu, cuda, cuda:N or mps. precision: of all stages, by default that of each. devices,
-    nodes, strategy: as in `legenda.training.train`. progress: called with lines about the steps of loading. fields:
-    those to change, as model={"dim": 64}, data={...}, training={"epochs": 3}, fine_tuning={...}, or in one dictionary,
-    `changes`.
+    nodes, strategy: as in `legenda.training.train`. allow_urls: fetch the images of hub data that are addresses.
+    progress: called with lines about the steps of loading. fields: those to change, as model={"dim": 64}, data={...},
+    training={"epochs": 3}, fine_tuning={...}, or in one dictionary, `changes`.
 
         result = legenda.train("scenes.ngsan", out="runs/mine", training={"epochs": 3, "batch_size": 10})
 
@@ -57,13 +59,18 @@ def train(
         ComputeOptions(device=device, precision=stage.precision).resolve_for_models()
     ComputeOptions(device=device).check_count(devices)
     check_folder(out)
+    data = recipe.data
+    if allow_urls:
+        if not hasattr(data, "with_urls"):
+            raise ConfigError("allow_urls is for data of the kind hf, whose images may be addresses; leave it out")
+        data = data.with_urls()
     task = TASKS.get(recipe.task)
     task.check_model(recipe.model)
     source = None if recipe.init_from is None else find_model(recipe.init_from)
     return train_model(
         recipe.model,
         recipe.model_overrides,
-        task(recipe.data.open(progress)),
+        task(data.open(progress)),
         recipe.stages,
         out,
         sections={"name": recipe.name, "data": to_json(recipe.data, out)},

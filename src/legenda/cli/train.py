@@ -58,6 +58,8 @@ class TrainOptions(Config):
     """Machines that share every step."""
     strategy: Literal["ddp", "fsdp"] = "ddp"
     """Each of several devices has the whole model, or a shard of it."""
+    allow_urls: bool = False
+    """Fetch the images of hub data whose column holds addresses of http and https."""
 
     def recipe(self) -> tuple[Recipe, dict[str, Any]]:
         """Return the recipe, and the changes of the command line as fields."""
@@ -108,7 +110,7 @@ def run(arguments: Sequence[str]) -> None:
 def _train(options: TrainOptions, recipe: Recipe, changes: dict[str, Any], out: Path, seed: int | None = None) -> None:
     from legenda.experiment import train
 
-    given = options.model_dump(include={"init_from", "stages", "device", "precision", "devices", "nodes", "strategy"})
+    given = options.model_dump(exclude={"arguments", "out", "config", "seeds"})
     result = train(
         recipe,
         changes,

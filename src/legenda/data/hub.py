@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from PIL import Image
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from legenda.config import NonNegativeInt
 from legenda.data.hub_source import HubSource, open_source
@@ -62,8 +62,7 @@ class HubData(BackboneData):
     """Read images from where they are, in order, whenever they are needed; False copies the data set to the disk."""
     window: NonNegativeInt = 1000
     """Images of a stream are shuffled within windows of so many, which are in memory, encoded."""
-    allow_urls: bool = Field(False, exclude=True)
-    """Whether images are fetched where the column holds addresses of http and https; not stored with a run."""
+    _allow_urls: bool = PrivateAttr(False)  # no file of a run or a recipe may set it
 
     @model_validator(mode="after")
     def _check_hub(self) -> Self:
@@ -77,6 +76,12 @@ class HubData(BackboneData):
             )
         return self
 
+    def with_urls(self) -> Self:
+        """Return the same data, whose images are fetched where the column holds addresses of http and https."""
+        data = self.replace()
+        data._allow_urls = True
+        return data
+
     @property
     def source(self) -> str:
         """The name or the files."""
@@ -85,7 +90,7 @@ class HubData(BackboneData):
     @property
     def feature_path(self) -> Path:
         """The store of a frozen backbone, by default in the current folder, with a digest of the data in its name."""
-        name = re.sub(r"[^\w.-]+", "-", f"{Path(self.source).name}.{self.backbone}").strip("-")
+        name = re.sub(r"[^\w.-]+", "-", f"{Path(self.source).name}.{self.backbone}").strip("-.")
         return self.features or Path(f"{name}.{self._digest()}.safetensors")
 
     def open_store(self) -> FeatureStore:
@@ -221,7 +226,7 @@ class HubData(BackboneData):
         """Return an encoded image, decoded, or the error."""
         file, name = ImageFile(image.id), f"{image.id} of {self.source}"
         try:
-            content = self._open().read(value, allow_urls=self.allow_urls)
+            content = self._open().read(value, allow_urls=self._allow_urls)
             file.image = read_image(BytesIO(content), name)
         except LegendaError as error:
             file.fail(error if name in str(error) else DataError(f"{name}: {error}"))

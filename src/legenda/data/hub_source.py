@@ -14,7 +14,7 @@ import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
@@ -212,7 +212,7 @@ def _tables(pattern: Path) -> list[Path]:
     for name in names:
         if not _is_plain(name):
             raise DataError(f"{name} holds :: or ://, which a file of a data set may not; rename it")
-        with open_regular(name) as file:
+        with verified(partial(open_regular, name), name, _HINT) as file:
             table = verified(lambda: parquet.ParquetFile(file), name, "download it again")
             columns = table.schema_arrow.names
         rows += table.metadata.num_rows
