@@ -1,5 +1,6 @@
 """The served page in a real browser: uploads, captions, attention, errors and downloads."""
 
+import csv
 import json
 import shlex
 import shutil
@@ -24,6 +25,8 @@ from playwright import sync_api
 from legenda.compute import SearchOptions
 from legenda.serve.app import create_app
 from legenda.serve.engine import Engine
+
+sync_api.expect.set_options(timeout=60_000)  # a busy machine is no failure
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +127,7 @@ def test_several_files_are_captioned_in_order_and_a_bad_one_is_named(page, scene
 def test_things_are_drawn_where_they_are_and_one_can_be_pointed_at(page, scene_file):
     things = [
         {"label": "cup", "score": 0.9, "box": [0.25, 0.5, 0.75, 1]},
+        {"label": "cup", "score": 0.6, "box": [0, 0, 0.2, 0.2]},
         {"label": "fork", "score": 0.4, "box": [0, 0, 1, 1]},
     ]
 
@@ -140,15 +144,19 @@ def test_things_are_drawn_where_they_are_and_one_can_be_pointed_at(page, scene_f
     )
     page.get_by_role("checkbox", name="xlan").uncheck()
     page.set_input_files("input[type=file]", scene_file)
-    cup, stage = page.locator(".thing", has_text="cup"), page.locator(".attention-stage")
+    cup, stage = page.locator(".thing", has_text="cup").first, page.locator(".attention-stage")
     cup.wait_for()
     corner = """(node, stage) => {
       const [inner, outer] = [node, stage].map((element) => element.getBoundingClientRect());
       return [(inner.x - outer.x) / outer.width, (inner.y - outer.y) / outer.height, inner.width / outer.width];
     }"""
     assert cup.evaluate(corner, stage.element_handle()) == pytest.approx([0.25, 0.5, 0.5], abs=0.01)
-    page.locator(".thing-name", has_text="cup").hover()
-    assert float(page.locator(".thing", has_text="fork").evaluate("node => getComputedStyle(node).opacity")) < 0.5
+    fork = page.locator(".thing", has_text="fork")
+    assert not fork.is_visible()
+    page.get_by_role("checkbox", name="boxes below 0.5").check()
+    assert fork.is_visible()
+    page.locator(".thing-name", has_text="2 cups").hover()
+    assert float(fork.evaluate("node => getComputedStyle(node).opacity")) < 0.5
     page.locator("button.attention-word").first.hover()
     assert not cup.is_visible()
 
@@ -160,8 +168,26 @@ def test_a_sentence_is_copied(page, scene_file):
     result = page.locator(".result").first
     result.get_by_role("button", name="Copy the sentence").click()
     sync_api.expect(result.get_by_role("button", name="Copied")).to_be_visible()
-    words = result.locator(".attention-word").all_text_contents()
-    assert page.evaluate("navigator.clipboard.readText()") == " ".join(words)
+    sentence = " ".join(result.locator(".attention-word").all_text_contents())
+    sentence = f"{sentence[0].upper()}{sentence[1:]}."
+    assert page.evaluate("navigator.clipboard.readText()") == sentence
+    page.get_by_role("button", name="Copy all").click()
+    page.get_by_role("button", name="Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()").splitlines()[0] == sentence
+
+
+def test_captions_of_all_images_are_saved_as_csv(page, scene_file):
+    _upload(page, scene_file)
+    sync_api.expect(page.locator(".result")).to_have_count(2)
+    assert page.locator(".tools select").count() == 1
+    with page.expect_download() as download:
+        page.get_by_role("button", name="CSV").click()
+    with open(download.value.path(), newline="", encoding="utf-8") as file:  # noqa: PTH123
+        rows = list(csv.DictReader(file))
+    assert [row["model"] for row in rows] == ["ngsan", "xlan"]
+    words = page.locator(".result").first.locator(".attention-word").all_text_contents()
+    assert rows[0]["caption"] == " ".join(words)
+    assert rows[0]["image"] == "mine.png"
 
 
 def test_a_form_captions_without_javascript(browser, address, scene_file):

@@ -9,12 +9,13 @@
   const MAX_HISTORY = 24;
   const resultSection = document.getElementById("result");
   const history = [];
-  const state = { images: [], head: null, request: 0 }; // of several requests, the latest is shown
+  const state = { images: [], shown: [], head: null, request: 0 }; // of several requests, the latest is shown
 
   const TILE = "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 4 3'><path fill='gray' d='M0 0h4v3H0z'/></svg>";
   document.addEventListener("error", ({ target }) => { // images that the server reads and the browser does not (HEIC)
     if (target instanceof HTMLImageElement && target.src.startsWith("blob:")) {
       target.src = `data:image/svg+xml,${encodeURIComponent(TILE)}`;
+      target.after(html("p", { class: "undrawn" }, "The server reads this image; this browser cannot draw it."));
     }
   }, true);
 
@@ -83,24 +84,34 @@
     throw new Error(detail);
   }
 
-  async function draw(entry, model, head) {
-    const settings = head === null ? entry.settings : { ...entry.settings, head };
+  async function draw(entry, model) {
+    const settings = state.head === null ? entry.settings : { ...entry.settings, head: state.head };
     const response = await post("/api/attention.png", createForm(entry.image, model, settings));
     return response.blob();
   }
 
   // ---- results and history
 
-  function createEntry(entry) {
-    return createResults(entry, {
-      colorOf,
-      draw,
-      showError,
+  /** Show the tools for the images that are shown, and their captions in place of `node`, or below the others. */
+  function show(entry, node = null) {
+    const results = createResults(entry, { colorOf, draw, showError, head: state.head });
+    if (node === null) resultSection.append(results);
+    else node.replaceWith(results);
+    state.shown.push({ entry, viewers: results.viewers });
+    const entries = state.shown.map((part) => part.entry);
+    resultSection.querySelector(".tools")?.remove();
+    resultSection.prepend(createTools(entries, state.shown.flatMap(({ viewers }) => viewers), {
       head: state.head,
       onHeadChange: (head) => {
         state.head = head;
       },
-    });
+    }));
+  }
+
+  function clear() {
+    state.shown = [];
+    resultSection.classList.remove("has-unsure");
+    resultSection.replaceChildren();
   }
 
   function scrollToResults() {
@@ -113,11 +124,12 @@
     section.querySelector(".history")?.remove();
     section.append(html("div", { class: "history" }, ...history.map((entry) => {
       const node = createButton("", () => {
-        resultSection.replaceChildren(createEntry(entry));
+        clear();
+        show(entry);
         scrollToResults();
       }, "thumb");
       node.append(html("img", { src: entry.url, alt: entry.image.name }),
-        html("span", {}, entry.results[0].captions[0]?.text ?? "no words"));
+        html("span", {}, asSentence(entry.results[0].captions[0]?.text ?? "no words")));
       return node;
     })));
   }
@@ -145,7 +157,7 @@
     showHistory();
   }
 
-  /** The captions of an image by all models as an element, or what is wrong with it. */
+  /** Caption an image by all models, and remember it; return what is wrong with it, or null. */
   async function caption(entry, names, advance) {
     const name = entry.image.name;
     if (entry.image.size > maxBytes) return createProblem(`${name} is too large; send at most ${maxBytes / 1e6} MB`);
@@ -160,7 +172,7 @@
       return createProblem(error.message);
     }
     remember(entry);
-    return createEntry(entry);
+    return null;
   }
 
   async function submit() {
@@ -171,14 +183,15 @@
     state.request = request;
     const settings = readSettings();
     const entries = state.images.map((image) => ({ ...image, settings }));
-    resultSection.replaceChildren();
+    clear();
     for (const entry of entries) {
       const progress = createProgress(entry, names);
       resultSection.append(progress.node);
       if (entry === entries[0]) scrollToResults();
-      const node = await caption(entry, names, progress.advance);
+      const problem = await caption(entry, names, progress.advance);
       if (request !== state.request) return undefined;
-      progress.node.replaceWith(node);
+      if (problem === null) show(entry, progress.node);
+      else progress.node.replaceWith(problem);
       if (entry === entries[0]) scrollToResults(); // it is higher than its progress
     }
     return undefined;
