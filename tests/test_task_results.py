@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from legenda import Regions
-from legenda.extras.vqa.data import Question, QuestionDataset, Vqa
+from legenda.extras.vqa.data import Question, QuestionDataset
 from legenda.extras.vqa.metric import Annotation, evaluate_vqa
+from legenda.extras.vqa.task import Vqa
 from legenda.results import mean_with_ci, means_by_group
 
 

@@ -8,15 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from legenda.extras.vqa.model import (
-    CoAttentionConfig,
-    CoAttentionModel,
-    CoAttentionOutput,
-    Grounder,
-    GroundingConfig,
-    Mcan,
-    McanConfig,
-)
+from legenda.extras.grounding.model import Grounder, GroundingConfig
+from legenda.extras.vqa.model import CoAttentionConfig, CoAttentionModel, CoAttentionOutput, Mcan, McanConfig
 from legenda.models.base import Encoder, Model
 from legenda.models.registry import register_model
 from legenda.models.transformer import TransformerConfig, TransformerEncoder

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import metadata
+from functools import cache, cached_property
+from importlib import import_module, metadata
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
-from pkgutil import resolve_name
+from pkgutil import iter_modules, resolve_name
 from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
@@ -36,14 +38,19 @@ class Registry(Generic[T]):
     """Named parts of one kind; iteration gives the names.
 
     kind: what a part is called in messages, such as "attention". entries: the library's own parts by name, each the
-    part itself or, where importing it would be circular, "module:attribute".
+    part itself or "module:attribute", which is imported when it is used. The packages of legenda.extras add theirs.
     """
 
     def __init__(self, kind: str, entries: Mapping[str, T | str]) -> None:
         self.kind = kind
-        self._own: dict[str, Any] = dict(entries)
+        self._entries = entries
         self._added: dict[str, tuple[Any, str]] = {}
         _registries.append(self)
+
+    @cached_property
+    def _own(self) -> dict[str, Any]:
+        """The library's parts, those of legenda.extras included."""
+        return {**self._entries, **_extras()[self.kind]}
 
     def register(self, name: str) -> Callable[[V], V]:
         """Return a decorator that adds a part under `name`; see `add`."""
@@ -136,6 +143,16 @@ class OfKind:
             return self.registry.configure(value, str(value.get("kind")))
         except ConfigError as error:
             raise ValueError(error) from error  # to which pydantic adds the place
+
+
+@cache
+def _extras() -> Mapping[str, dict[str, Any]]:
+    """Return what the packages in legenda.extras name in their PARTS, by kind and name."""
+    parts: Mapping[str, dict[str, Any]] = defaultdict(dict)
+    for package in iter_modules([str(Path(__file__).parent / "extras")]):
+        for kind, named in import_module(f"legenda.extras.{package.name}").PARTS.items():
+            parts[kind].update(named)
+    return parts
 
 
 def load_plugin(path: str | Path) -> ModuleType:

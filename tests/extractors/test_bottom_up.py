@@ -19,7 +19,7 @@ from legenda.extractors.bottom_up import (
     select_boxes,
     suppressed,
 )
-from legenda.metrics.boxes import box_iou
+from legenda.extras.grounding.metric import box_iou
 from legenda.report.images import packaged_photographs
 
 WEIGHTS = os.environ.get("LEGENDA_BOTTOM_UP")

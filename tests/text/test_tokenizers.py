@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 
-from legenda.text.tokenizers import create_tokenizer, tokenize_question
+from legenda.extras.vqa.text import tokenize_question
+from legenda.text.tokenizers import create_tokenizer
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legenda.errors import LegendaError
-from legenda.text import AnswerVocabulary, QuestionVocabulary, Vocabulary
-from legenda.text.vocabulary import encode_tokens, read_answers
+from legenda.extras.vqa.text import AnswerVocabulary, QuestionVocabulary, encode_tokens, read_answers
+from legenda.text import Vocabulary
 
 CAPTIONS = [["a", "red", "kite"], ["a", "kite"], ["a", "blue", "boat"], ["blue", "kite", "a"]]
 

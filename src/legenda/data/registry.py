@@ -20,15 +20,6 @@ DATASETS: Registry[type] = Registry(
         "karpathy": "legenda.data.captions:KarpathyData",
         "images": "legenda.data.image_files:ImageData",
         "hf": "legenda.data.hub:HubData",
-        "moving_scenes": "legenda.extras.video.data:MovingScenesData",
-        "vqa": "legenda.extras.vqa.data:VqaData",
-        "daquar": "legenda.extras.vqa.data:DaquarData",
-        "scene_questions": "legenda.extras.vqa.data:SceneQuestionsData",
-        "refs": "legenda.extras.grounding.data:RefsData",
-        "entities": "legenda.extras.grounding.data:EntitiesData",
-        "scene_expressions": "legenda.extras.grounding.data:SceneExpressionsData",
-        "parallel": "legenda.extras.translation.data:ParallelData",
-        "number_words": "legenda.extras.translation.data:NumberWordsData",
     },
 )
 """A kind is a configuration with its name as `kind`, and with `open` and `split`, as `legenda.recipes.Data`."""

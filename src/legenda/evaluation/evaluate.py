@@ -24,7 +24,6 @@ from legenda.data.captions import CaptionDataset, KarpathyData, stored_captions
 from legenda.decoding import Ensemble, GenerationOutput
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, replace_features
-from legenda.extras.vqa.data import write_vqa_results
 from legenda.features.readers import open_features
 from legenda.hub import is_run_folder
 from legenda.images.extractor import describe_unfamiliar, find_unfamiliar
@@ -332,13 +331,12 @@ def evaluate_captions(
 def evaluate_task(run: Run, options: EvaluateOptions, path: Path) -> Evaluation:
     """Predict a split with a model of any task, score the predictions, and write both to `path`.
 
-    Where the options name a folder for submissions, it also gets EvalAI's result file, for questions.
+    Where the options name a folder for submissions, it also gets the file of the task's server.
     """
     split, submission_dir = options.split, options.submission_dir
-    if submission_dir is not None and run.task.name != "vqa":
+    if submission_dir is not None and run.task.submit({}, split, "") is None:
         raise ConfigError(
-            f"--submission-dir is for captioners and questions, but {run.folder} was trained for {run.task.name}; "
-            "leave it out"
+            f"no server takes predictions of {run.task.name}, as of {run.folder}; leave out --submission-dir"
         )
     task, examples = run.task, load_examples(run, split, options.features)
     predictions = predict(run, examples, options.beam_size)
@@ -351,10 +349,10 @@ def evaluate_task(run: Run, options: EvaluateOptions, path: Path) -> Evaluation:
         path, settings, "predictions", predictions, lambda: {} if missing_targets else task.score(predictions, examples)
     )
     if submission_dir is not None:
-        part = f"{split}2015" if split.startswith("test") else f"{split}2014"
-        algorithm = _algorithm(run, options)
-        path = submission_dir / f"v2_OpenEnded_mscoco_{part}_{algorithm}_results.json"
-        write_vqa_results(path, predictions)
+        submission = task.submit(predictions, split, _algorithm(run, options))
+        assert submission is not None
+        path = submission_dir / submission[0]
+        write_json(path, submission[1])
         write_json(submission_dir / SUBMISSION_WEIGHTS, settings["weights"])
     return Evaluation(path, len(predictions), scores, missing_targets)
 

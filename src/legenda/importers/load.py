@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,14 +14,15 @@ import torch
 from torch import Tensor
 
 from legenda.errors import CheckpointError, ConfigError, DataError
-from legenda.extras.vqa.model import CoAttentionModel, Mcan
 from legenda.io import read_json, read_pickle, read_text
-from legenda.models.base import Model
+from legenda.models.base import Captioner, Model
 from legenda.models.checkpoint import NUMPY_GLOBALS, StandIn, read_tensors
 from legenda.registry import Registry
 from legenda.text import Vocabulary
-from legenda.text.vocabulary import BEGIN, END, PAD, UNKNOWN, AnswerVocabulary, QuestionVocabulary, read_answers
+from legenda.text.vocabulary import BEGIN, END, PAD, UNKNOWN, TokenList
 
+TokenSource = str | Path | TokenList | None
+"""The file of a vocabulary, or the vocabulary."""
 _Kind = TypeVar("_Kind", bound=Model)
 
 ReleasedName = str | tuple[str, slice]
@@ -116,9 +118,12 @@ class StateDictMapper:
         return model.eval()
 
 
-def read_names(release: str) -> dict[str, ReleasedName]:
-    """Return the released name of each module or parameter of a release, by its name in the model."""
-    return tomllib.loads(files("legenda.importers").joinpath("names.toml").read_text(encoding="utf-8"))[release]
+def read_names(release: str, package: str = "legenda.importers") -> dict[str, ReleasedName]:
+    """Return the released name of each module or parameter of a release, by its name in the model.
+
+    package: the one whose names.toml has the release.
+    """
+    return tomllib.loads(files(package).joinpath("names.toml").read_text(encoding="utf-8"))[release]
 
 
 def _pattern(name: str, end: str = "") -> re.Pattern[str]:
@@ -182,7 +187,7 @@ def load_vocab(kind: str, path: Path) -> Vocabulary:
             raise DataError(f"{path} is not a vocabulary file of {kind}; give a .txt, .json or .pkl file")
 
 
-def _check_size(what: str, size: int, expected: int, source: str) -> None:
+def check_size(what: str, size: int, expected: int, source: str) -> None:
     """Raise DataError where the size of a vocabulary differs from that of the weights from `source`."""
     if size != expected:
         raise DataError(
@@ -214,46 +219,48 @@ def _parse_pickle(content: Any, path: Path) -> tuple[str, ...]:
     raise DataError(f"{path} contains no vocabulary; give infos_*.pkl of AoANet or vocab.pkl of MD-SAN")
 
 
-def set_vocabulary(
-    model: CoAttentionModel,
-    vocabulary: str | Path | Vocabulary | QuestionVocabulary | None,
-    answers: str | Path | AnswerVocabulary | None,
-    source: str,
-) -> None:
-    """Set the vocabulary and, for question answering, the answers of a model, or neither.
+def set_caption_vocabulary(model: Captioner, vocabulary: TokenSource, answers: TokenSource, source: str) -> None:
+    """Set the vocabulary of a captioner, where one is given, and the special token ids of its generation.
 
-    Raise ConfigError or DataError where one of them is missing or differs in size from the model's.
+    Raise ConfigError for answers and for a vocabulary of another kind, and DataError for one of another size.
     """
-    if vocabulary is None and answers is None:
-        return
-    if vocabulary is None or isinstance(vocabulary, Vocabulary):
-        raise DataError("MCAN reads questions; give vocabulary as the vocabulary.txt of a run that learns questions")
-    words = QuestionVocabulary.load(vocabulary) if isinstance(vocabulary, str | Path) else vocabulary
-    _check_size("the vocabulary, special tokens included,", len(words), model.config.vocab_size, source)
-    if isinstance(model, Mcan):
-        if answers is None:
-            raise DataError("MCAN chooses from answers; give answers along with the vocabulary")
-        model.answers = read_answers(answers) if isinstance(answers, str | Path) else answers
-        _check_size("the list of answers", len(model.answers), model.config.answers, source)
-    elif answers is not None:
-        raise DataError(f"{model.name} finds boxes and chooses from no answers; leave answers out")
-    model.vocabulary = words
+    if answers is not None:
+        raise ConfigError(f"{model.name} generates captions and does not choose from answers; leave answers out")
+    if isinstance(vocabulary, TokenList) and not isinstance(vocabulary, Vocabulary):
+        raise ConfigError(f"{model.name} generates captions; give a vocabulary of captions, not {vocabulary.kind}")
+    if vocabulary is not None:
+        tokens = vocabulary if isinstance(vocabulary, Vocabulary) else load_vocab(model.name, Path(vocabulary))
+        check_size("the vocabulary, special tokens included,", len(tokens), model.config.vocab_size, source)
+        model.vocabulary = tokens
+        model.generation_config = model.generation_config.replace(
+            bos_token_id=tokens.bos_token_id, eos_token_id=tokens.eos_token_id
+        )
 
 
-IMPORTERS: Registry[Callable[..., Model]] = Registry(
+@dataclass(frozen=True)
+class Importer:
+    """How released weights become a model.
+
+    build: called with a StateDictMapper, `num_heads` and options of the model. set_vocabulary: called with the model,
+    the arguments `vocabulary` and `answers` of `load`, and the source of the weights for messages.
+    """
+
+    build: Callable[..., Model]
+    set_vocabulary: Callable[[Any, TokenSource, TokenSource, str], None] = set_caption_vocabulary
+
+
+IMPORTERS: Registry[Importer] = Registry(
     "kind of weights",
     {
-        "aoanet": "legenda.importers.releases:load_aoanet",
-        "xlan": "legenda.importers.releases:load_xlan",
-        "xtransformer": "legenda.importers.releases:load_xtransformer",
-        "mdsan": "legenda.importers.releases:load_mdsan",
-        "mcan": "legenda.importers.releases:load_mcan",
+        "aoanet": "legenda.importers.releases:AOANET",
+        "xlan": "legenda.importers.releases:XLAN",
+        "xtransformer": "legenda.importers.releases:XTRANSFORMER",
+        "mdsan": "legenda.importers.releases:MDSAN",
     },
 )
 """The released codes whose weights can be loaded: AoANet and the ablations of its Table 4 (husthuaan/AoANet), X-LAN and
 X-Transformer (JDAI-CV/image-captioning), MD-SAN, its plain and its multi-branch form
-(Young499/image-captioning-MDSANet), MCAN for questions (MILVLG/mcan-vqa, MILVLG/openvqa) and for grounding
-(MILVLG/mmnas). Each is a function of a StateDictMapper, `num_heads` and options of the model that returns the model."""
+(Young499/image-captioning-MDSANet), and those of other tasks."""
 
 
 _HINT = "give a .pth, .pt, .pkl, .npz or .safetensors file with the state dict of the released model"
@@ -264,8 +271,8 @@ def load(
     weights: str | Path | Mapping[str, Tensor],
     *,
     num_heads: int | None = None,
-    vocabulary: str | Path | Vocabulary | QuestionVocabulary | None = None,
-    answers: str | Path | AnswerVocabulary | None = None,
+    vocabulary: TokenSource = None,
+    answers: TokenSource = None,
     **options: Any,
 ) -> Model:
     """Return a released model as a Legenda model in evaluation mode: same log-probabilities, captions and answers.
@@ -278,30 +285,17 @@ def load(
     vocabulary: the release's vocabulary file (see `load_vocab`), or a Vocabulary; without it the model generates ids
         only. For MCAN, a vocabulary.txt of Legenda whose words are in the order of their first occurrence, as in the
         release. A captioner gets the generation settings of its release, special token ids included.
-    answers: for MCAN, its answer_dict.json or another list that `read_answers` reads, or an AnswerVocabulary.
+    answers: for MCAN, its answer_dict.json or another JSON list, or an AnswerVocabulary.
     options: further options of the model, such as `dropout`.
 
     Raise ConfigError for an unknown kind, and CheckpointError or DataError for a file that cannot be read and, by its
     released name, for a tensor that is missing, unexpected or misshapen.
     """
-    build = IMPORTERS.get(kind)
+    importer = IMPORTERS.get(kind)
     if isinstance(weights, str | Path):
         source, tensors = str(weights), read_tensors(Path(weights), _HINT)
     else:
         source, tensors = f"the {kind} weights", weights
-    model = build(StateDictMapper(tensors, source), num_heads=num_heads, **options)
-    if isinstance(model, CoAttentionModel):
-        set_vocabulary(model, vocabulary, answers, source)
-        return model
-    if answers is not None:
-        raise ConfigError(f"{kind} generates captions and does not choose from answers; leave answers out")
-    if isinstance(vocabulary, QuestionVocabulary):
-        raise ConfigError(f"{kind} generates captions; give a vocabulary of captions, not one of questions")
-    if vocabulary is not None:
-        tokens = vocabulary if isinstance(vocabulary, Vocabulary) else load_vocab(kind, Path(vocabulary))
-        _check_size("the vocabulary, special tokens included,", len(tokens), model.config.vocab_size, source)
-        model.vocabulary = tokens
-        model.generation_config = model.generation_config.replace(
-            bos_token_id=tokens.bos_token_id, eos_token_id=tokens.eos_token_id
-        )
+    model = importer.build(StateDictMapper(tensors, source), num_heads=num_heads, **options)
+    importer.set_vocabulary(model, vocabulary, answers, source)
     return model

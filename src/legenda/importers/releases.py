@@ -1,4 +1,4 @@
-"""Weights of the released codes: AoANet, X-LAN, X-Transformer, MD-SAN, the Meshed Transformer and MCAN."""
+"""Weights of the released codes: AoANet, X-LAN, X-Transformer, MD-SAN and the Meshed Transformer."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ import torch
 
 from legenda.decoding import GenerationConfig
 from legenda.errors import CheckpointError
-from legenda.importers.load import HEADS, ReleasedName, StateDictMapper, read_names
+from legenda.importers.load import HEADS, Importer, ReleasedName, StateDictMapper, read_names
 from legenda.models import Captioner, create_model
-from legenda.models.base import Model
-from legenda.models.registry import build_model
 from legenda.models.xtransformer import positions
 
 
@@ -211,56 +209,4 @@ def _branch_options(weights: StateDictMapper, layers: int) -> dict[str, Any]:
     }
 
 
-_IMAGE = ("img_feat_linear", "adapter.frcn_linear", "imgfeat_linear")
-"""The names of the layer that projects region features in the three codes."""
-
-
-def load_mcan(weights: StateDictMapper, *, num_heads: int | None = None, **options: Any) -> Model:
-    """Return the model of a released state dict: for questions, or for grounding where it scores regions.
-
-    The tensors determine all sizes except num_heads, by default `usual_heads`. Raise CheckpointError naming a tensor
-    that is missing, unexpected or misshapen.
-    """
-    image = next((name for name in _IMAGE if f"{name}.weight" in weights), _IMAGE[0])
-    dim = weights.size("lstm.weight_hh_l0", 1)
-    config: dict[str, Any] = {
-        "vocab_size": weights.size("embedding.weight"),
-        "word_dim": weights.size("embedding.weight", 1),
-        "feature_dim": weights.size(f"{image}.weight", 1),
-        "dim": dim,
-        "num_heads": usual_heads(dim) if num_heads is None else num_heads,
-    }
-    kind = "mcan_grounding" if "proj_scores.weight" in weights else "mcan"
-    config |= _grounder_sizes(weights) if kind == "mcan_grounding" else _mcan_sizes(weights)
-    model = build_model(kind, {**config, **options})
-    return weights.load_into(model, read_names(kind) | {"backbone.input": image})
-
-
-def usual_heads(dim: int) -> int:
-    """Return the usual number of heads: of 64 channels each, as in all releases, or of 8 where dim is below 512."""
-    return max(1, dim // (64 if dim >= 512 else 8))
-
-
-def _mcan_sizes(weights: StateDictMapper) -> dict[str, int]:
-    return {
-        "num_layers": weights.count("backbone.enc_list.{}."),
-        "ff_dim": weights.size("backbone.enc_list.0.ffn.mlp.fc.linear.weight"),
-        **_pool_sizes(weights, "attflat_lang"),
-        "glimpses": weights.size("attflat_lang.mlp.linear.weight"),
-        "answers": weights.size("proj.weight"),
-    }
-
-
-def _grounder_sizes(weights: StateDictMapper) -> dict[str, int]:
-    return {
-        "num_layers": weights.count("backnone.cells_enc.0.dag.{}.") // 2,
-        "ff_dim": weights.size("backnone.cells_enc.0.dag.1.0.mlp.fc.linear.weight"),
-        **_pool_sizes(weights, "attflat_x"),
-    }
-
-
-def _pool_sizes(weights: StateDictMapper, pool: str) -> dict[str, int]:
-    return {
-        "pool_dim": weights.size(f"{pool}.mlp.fc.linear.weight"),
-        "pooled_dim": weights.size(f"{pool}.linear_merge.weight"),
-    }
+AOANET, XLAN, XTRANSFORMER, MDSAN = map(Importer, (load_aoanet, load_xlan, load_xtransformer, load_mdsan))

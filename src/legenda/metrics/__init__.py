@@ -1,6 +1,8 @@
-"""Metrics of captions, answers, boxes and translations, and rewards of self-critical training."""
+"""Metrics of captions, and rewards of self-critical training; `legenda.metrics.vqa` has the accuracy of answers."""
 
-from legenda.extras.vqa.metric import evaluate_vqa, normalize_answer, vqa_accuracy
+from importlib import import_module
+from types import ModuleType
+
 from legenda.metrics.cider import DocumentFrequencies
 from legenda.metrics.diversity import (
     Diversity,
@@ -26,13 +28,16 @@ __all__ = [
     "Scores",
     "compare",
     "evaluate",
-    "evaluate_vqa",
     "holm",
     "intervals",
     "measure_diversity",
-    "normalize_answer",
     "novel_fraction",
     "score_oracle",
     "vocabulary_size",
-    "vqa_accuracy",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name != "vqa":
+        raise AttributeError(f"module 'legenda.metrics' has no attribute '{name}'")
+    return import_module("legenda.metrics.vqa")  # not before it is used: captions need no other task

@@ -125,29 +125,6 @@ MODELS: Registry[Entry] = Registry(
             vocab_size=10201,
             parameters=38_411_264,
         ),
-        "mcan": Entry(
-            "legenda.extras.vqa.model:McanConfig",
-            "Yu et al., CVPR 2019",
-            "MCAN: answers to questions, by co-attention of question and regions",
-            vocab_size=20572,
-            task="vqa",
-            parameters=57_812_491,
-        ),
-        "mcan_grounding": Entry(
-            "legenda.extras.vqa.model:GroundingConfig",
-            "Yu et al., ACM MM 2020",
-            "MCAN for grounding: the region that an expression means",
-            task="grounding",
-            parameters=50_985_158,
-        ),
-        "translator": Entry(
-            "legenda.extras.translation.model:TranslatorConfig",
-            "Vaswani et al., NeurIPS 2017",
-            "Transformer-Base for translation",
-            vocab_size=32768,
-            task="translation",
-            parameters=60_915_712,
-        ),
     },
 )
 

@@ -31,6 +31,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, Any, Literal
 
 from legenda.config import merge
@@ -44,7 +45,10 @@ if TYPE_CHECKING:
     from legenda.training.config import TrainingConfig
 
 _CAPTIONING = ("photo", "scenes", "flickr8k", "ngsan", "aoanet", "xlan", "mdsan", "baselines")
-_OTHERS = ("video", "vqa", "grounding", "translation")
+FILES: Registry[Traversable] = Registry(
+    "file of recipes", {name: files("legenda.papers") / f"{name}.toml" for name in _CAPTIONING}
+)
+"""The files that hold the tables and recipes."""
 SCENES = "scenes."
 """The prefix of small recipes on the embedded scenes."""
 
@@ -280,9 +284,8 @@ def _part(kind: str, name: str) -> dict[str, Any]:
 @cache
 def _library() -> _Library:
     library = _Library({"data": {}, "training": {}, "sizes": {}}, {}, {})
-    paths = [files("legenda.papers").joinpath(f"{name}.toml") for name in _CAPTIONING]
-    for path in paths + [files(f"legenda.extras.{name}").joinpath("recipes.toml") for name in _OTHERS]:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    for file in FILES:
+        content = tomllib.loads(FILES.get(file).read_text(encoding="utf-8"))
         for kind, parts in library.parts.items():
             parts |= content.get(kind, {})
         for paper, tables in content.get("tables", {}).items():

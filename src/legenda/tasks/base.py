@@ -236,6 +236,14 @@ class Task(ABC):
     def score(predictions: Mapping[str, Any], split: Any) -> dict[str, float | None]:
         """Return the scores of predictions for a split, or for some of its examples."""
 
+    @staticmethod
+    def submit(predictions: Mapping[str, Any], split: str, algorithm: str) -> tuple[str, Any] | None:  # noqa: ARG004
+        """Return name and content of the JSON file that a server scores; None where no server takes the predictions.
+
+        algorithm: the name of the submission, of letters, digits and hyphens.
+        """
+        return None
+
 
 def describe_split(split: Any) -> str:
     """Return the number of examples of a split and a digest of their ids and annotations; features do not count."""
@@ -294,15 +302,7 @@ def check_boxes(model: Model, has_boxes: bool, source: str) -> None:
 
 T = TypeVar("T", bound="type[Task]")
 
-TASKS: Registry[type[Task]] = Registry(
-    "task",
-    {
-        "captioning": "legenda.tasks.captioning:Captioning",
-        "vqa": "legenda.extras.vqa.data:Vqa",
-        "grounding": "legenda.extras.grounding.data:Grounding",
-        "translation": "legenda.extras.translation.data:Translation",
-    },
-)
+TASKS: Registry[type[Task]] = Registry("task", {"captioning": "legenda.tasks.captioning:Captioning"})
 """A class of tasks is registered under its own `name`."""
 
 

@@ -1,6 +1,6 @@
 """Tokenizers and vocabularies."""
 
 from legenda.text.ptb import ptb_tokenize
-from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary, Vocabulary
+from legenda.text.vocabulary import Vocabulary
 
-__all__ = ["AnswerVocabulary", "QuestionVocabulary", "Vocabulary", "ptb_tokenize"]
+__all__ = ["Vocabulary", "ptb_tokenize"]

@@ -1,4 +1,4 @@
-"""Vocabularies: the tokens of captions, the words of questions and the answers of a model, each with its id."""
+"""Vocabularies: the tokens of captions, each with its id."""
 
 from __future__ import annotations
 
@@ -9,19 +9,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 from unicodedata import category
 
-import numpy as np
-
 from legenda.errors import ConfigError, DataError
-from legenda.io import read_json, read_text, verified, write_text
+from legenda.io import read_text, write_text
 
-if TYPE_CHECKING:
-    from jaxtyping import Int
-    from torch import Tensor
-
-END, UNKNOWN, BEGIN, PAD, CLS = "<end>", "<unk>", "<begin>", "<pad>", "<cls>"
+END, UNKNOWN, BEGIN, PAD = "<end>", "<unk>", "<begin>", "<pad>"
 
 
 @dataclass(frozen=True)
@@ -161,91 +155,7 @@ class Vocabulary(TokenList):
     def _find_problem(cls, tokens: Sequence[str]) -> str | None:
         if END not in tokens:
             return f"no line is {END}"
-        return _invalid_line(tokens, feeds=True) or _repeated_line(tokens)
-
-
-class QuestionVocabulary(TokenList):
-    """The words of questions in the order of their ids: "<pad>", "<unk>", optionally "<cls>", then words.
-
-    Raise DataError when the first two differ, or a word is empty, contains white space or occurs twice.
-    """
-
-    kind = "a vocabulary of questions"
-    specials = (PAD, UNKNOWN, CLS)
-
-    @classmethod
-    def build(cls, questions: Iterable[Sequence[str]], *, with_cls: bool = False) -> Self:
-        """Return all words of tokenized questions in order of first occurrence.
-
-        with_cls: whether to include OpenVQA's unused "<cls>", which MCAN's released code does not have.
-        """
-        words = dict.fromkeys(word for question in questions for word in question if cls._is_word(word))
-        return cls((*(cls.specials if with_cls else cls.specials[:2]), *words))
-
-    @classmethod
-    def _find_problem(cls, tokens: Sequence[str]) -> str | None:
-        if tuple(tokens[:2]) != (PAD, UNKNOWN):
-            return f"the first two words are not {PAD} and {UNKNOWN}"
-        return _invalid_line(tokens, spaces=False) or _repeated_line(tokens)
-
-
-class AnswerVocabulary(TokenList):
-    """The answers that a model chooses from, in the order of their ids; one may be empty, and none is special.
-
-    Raise DataError when there is none, or one occurs twice or contains a line break.
-    """
-
-    kind = "a list of answers"
-    specials = ()
-
-    @classmethod
-    def build(cls, answers: Iterable[str], *, min_count: int = 9) -> Self:
-        """Return the normalized answers that occur at least `min_count` times, in order of first occurrence."""
-        return cls(
-            tuple(answer for answer, count in Counter(answers).items() if count >= min_count and cls._is_word(answer))
-        )
-
-    @classmethod
-    def _find_problem(cls, tokens: Sequence[str]) -> str | None:
-        if not tokens:
-            return "there is no answer"
-        return _invalid_line(tokens, empty=True) or _repeated_line(tokens)
-
-
-def encode_tokens(
-    sentences: Iterable[Sequence[str]], vocabulary: QuestionVocabulary, length: int
-) -> Int[Tensor, "Q L"]:
-    """Return tokenized sentences as ids `(Q, length)`, truncated at the end and padded with 0."""
-    import torch
-
-    ids = [vocabulary.encode(tokens[:length]) for tokens in sentences]
-    padded = np.zeros((len(ids), length), np.int64)
-    for row, sentence in zip(padded, ids, strict=True):
-        row[: len(sentence)] = sentence
-    return torch.from_numpy(padded)
-
-
-def read_answers(path: str | Path) -> AnswerVocabulary:
-    """Read a JSON list of answers, an object from answers to ids, or the list of two objects, from answers to ids and
-    back, of MCAN's and OpenVQA's answer_dict.json.
-
-    Raise DataError, naming the file, where the ids are not 0, 1, 2 and so on.
-    """
-    hint = "give a JSON list of answers, or an object from answers to their ids"
-    path = Path(path)
-    content = read_json(path, hint)
-    if isinstance(content, list) and content and isinstance(content[0], dict):
-        content = content[0]
-    if isinstance(content, dict):
-        if not all(type(number) is int for number in content.values()):
-            raise DataError(f"{path} has an answer whose id is not an integer; {hint}")
-        by_id = sorted(content.items(), key=lambda pair: pair[1])
-        if [number for _, number in by_id] != list(range(len(by_id))):
-            raise DataError(f"{path} does not number its answers 0, 1, 2 and so on; {hint}")
-        content = [answer for answer, _ in by_id]
-    if not isinstance(content, list) or not content or not all(isinstance(answer, str) for answer in content):
-        raise DataError(f"{path} holds no list of answers; {hint}")
-    return verified(lambda: AnswerVocabulary(tuple(content)), path, hint)
+        return invalid_line(tokens, feeds=True) or repeated_line(tokens)
 
 
 def _escape(token: str) -> str:
@@ -257,9 +167,11 @@ def _unescape(line: str) -> str:
     return re.sub(r"\\([n\\])", lambda match: "\n" if match[1] == "n" else "\\", line) if "\\" in line else line
 
 
-def _invalid_line(
-    tokens: Sequence[str], *, empty: bool = False, spaces: bool = True, feeds: bool = False
-) -> str | None:
+def invalid_line(tokens: Sequence[str], *, empty: bool = False, spaces: bool = True, feeds: bool = False) -> str | None:
+    """Return what is wrong with the first entry that no file of lines can hold; None where all are valid.
+
+    empty, spaces, feeds: whether an entry may be empty, contain white space, and contain line feeds.
+    """
     for line, token in enumerate(tokens, start=1):
         if not token and not empty:
             return f"line {line} is empty"
@@ -279,7 +191,8 @@ def _has_control(token: str) -> bool:
     return not token.isprintable() and any(category(sign) in ("Cc", "Cs") and sign != "\x85" for sign in token)
 
 
-def _repeated_line(tokens: Sequence[str]) -> str | None:
+def repeated_line(tokens: Sequence[str]) -> str | None:
+    """Return which entry occurs twice, and where; None where all differ."""
     first: dict[str, int] = {}
     for line, token in enumerate(tokens, start=1):
         if first.setdefault(token, line) != line:

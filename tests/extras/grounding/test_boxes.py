@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from safetensors.numpy import load_file
 
-from legenda.extras.vqa.model import clip_boxes, decode_deltas, encode_deltas
-from legenda.metrics.boxes import box_iou, grounding_accuracy, score_targets
+from legenda.extras.grounding.metric import box_iou, grounding_accuracy, score_targets
+from legenda.extras.grounding.model import clip_boxes, decode_deltas, encode_deltas
 
 
 def boxes(*rows: tuple[float, float, float, float]) -> np.ndarray:

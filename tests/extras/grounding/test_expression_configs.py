@@ -9,8 +9,8 @@ from default_data import IMAGES, WIDTH, write_expressions, write_features
 from legenda.data.scenes import FEATURE_DIM
 from legenda.errors import DataError
 from legenda.extras.grounding.data import EntitiesData, ExpressionDataset, RefsData, SceneExpressionsData
+from legenda.extras.grounding.metric import box_iou
 from legenda.features.readers import DetectionStore
-from legenda.metrics.boxes import box_iou
 
 
 def nearest_boxes(split: ExpressionDataset) -> np.ndarray:

@@ -9,12 +9,13 @@ import torch
 from safetensors.torch import load_file
 
 from legenda import Regions
-from legenda.extras.grounding.data import BoxObjective, Expression, ExpressionDataset, Grounding, SceneExpressionsData
+from legenda.extras.grounding.data import Expression, ExpressionDataset, SceneExpressionsData
+from legenda.extras.grounding.task import BoxObjective, Grounding
 from legenda.extras.vqa.co_attention import CoAttentionDataModule
+from legenda.extras.vqa.text import QuestionVocabulary
 from legenda.importers import load as load_released
 from legenda.papers import get_recipe
 from legenda.tasks.base import regions_to_batch
-from legenda.text.vocabulary import QuestionVocabulary
 from legenda.training import TrainingConfig
 
 RELEASED = Path(__file__).parents[1] / "vqa" / "data" / "mcan_vg.safetensors"

@@ -3,7 +3,7 @@
 import pytest
 
 from legenda.errors import LegendaError
-from legenda.text.tokenizers import BPETokenizer, SentencePieceTokenizer, load_subwords
+from legenda.extras.translation.subwords import BPETokenizer, SentencePieceTokenizer, load_subwords
 
 pytest.importorskip("sentencepiece", reason="needs sentencepiece")
 

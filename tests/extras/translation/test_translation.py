@@ -7,16 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from legenda.extras.translation.data import (
-    NumberWordsData,
-    ParallelDataModule,
-    ParallelDataset,
-    Translation,
-    TranslationObjective,
-    translate,
-)
+from legenda.extras.translation.data import NumberWordsData, ParallelDataModule, ParallelDataset
+from legenda.extras.translation.subwords import BPETokenizer, build_subword_vocabulary
+from legenda.extras.translation.task import Translation, TranslationObjective, translate
 from legenda.models.checkpoint import load_any
-from legenda.text.tokenizers import BPETokenizer, build_subword_vocabulary
 from legenda.training import TrainingConfig, train
 from legenda.training.schedules import InverseSqrt
 

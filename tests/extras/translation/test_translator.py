@@ -6,9 +6,9 @@ import torch
 from legenda.decoding import beam_search
 from legenda.errors import LegendaError
 from legenda.extras.translation.model import Translator, TranslatorConfig
+from legenda.extras.translation.subwords import BPETokenizer, SentencePieceTokenizer
 from legenda.models.checkpoint import load_weights, save_weights
 from legenda.text import Vocabulary
-from legenda.text.tokenizers import BPETokenizer, SentencePieceTokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -8,11 +8,12 @@ import torch
 
 from legenda import Regions
 from legenda.errors import LegendaError
-from legenda.extras.vqa.model import Grounder, GroundingConfig, Mcan, McanConfig
+from legenda.extras.grounding.model import Grounder, GroundingConfig
+from legenda.extras.vqa.model import Mcan, McanConfig
+from legenda.extras.vqa.text import AnswerVocabulary, QuestionVocabulary
 from legenda.models.checkpoint import load_any
 from legenda.models.registry import build_model
 from legenda.papers import get_recipe
-from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 
 SMALL = {
     "vocab_size": 20,

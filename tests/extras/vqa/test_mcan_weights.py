@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 from torch.nn import functional as F
 
 from legenda import Regions, importers
+from legenda.extras.vqa.importer import load_mcan
+from legenda.extras.vqa.text import AnswerVocabulary, QuestionVocabulary
 from legenda.importers.load import StateDictMapper
-from legenda.importers.releases import load_mcan
 from legenda.models.checkpoint import load_any
-from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 
 DATA = Path(__file__).parent / "data"
 QUESTIONS = ("mcan_a", "mcan_b")

@@ -11,19 +11,12 @@ from default_data import IMAGES, WIDTH, write_features, write_questions
 from legenda import Regions
 from legenda.data.scenes import FEATURE_DIM
 from legenda.errors import DataError
-from legenda.extras.vqa.data import (
-    PEOPLE,
-    AnswerObjective,
-    DaquarData,
-    Question,
-    QuestionDataset,
-    SceneQuestionsData,
-    VqaData,
-)
+from legenda.extras.vqa.data import PEOPLE, DaquarData, Question, QuestionDataset, SceneQuestionsData, VqaData
 from legenda.extras.vqa.metric import Annotation
+from legenda.extras.vqa.task import AnswerObjective
+from legenda.extras.vqa.text import AnswerVocabulary, QuestionVocabulary
 from legenda.features.packed import write_store
 from legenda.models.registry import build_model
-from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 from legenda.training import TrainingConfig
 
 

@@ -10,12 +10,13 @@ from safetensors.torch import load_file
 
 from legenda import Regions
 from legenda.extras.vqa.co_attention import CoAttentionDataModule
-from legenda.extras.vqa.data import AnswerObjective, QuestionDataset, SceneQuestionsData, Vqa
+from legenda.extras.vqa.data import QuestionDataset, SceneQuestionsData
+from legenda.extras.vqa.task import AnswerObjective, Vqa
+from legenda.extras.vqa.text import AnswerVocabulary, QuestionVocabulary
 from legenda.importers import load as load_released
 from legenda.models.checkpoint import load_any
 from legenda.papers import get_recipe
 from legenda.tasks.base import regions_to_batch
-from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 from legenda.training import TrainingConfig, train
 
 RELEASED = Path(__file__).parent / "data" / "mcan_a.safetensors"

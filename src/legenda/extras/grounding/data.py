@@ -1,94 +1,35 @@
-"""Referring expressions: RefCOCO, Flickr30k Entities and scenes; their files, data sets and objective."""
+"""Referring expressions: RefCOCO, Flickr30k Entities and scenes; their files and data sets."""
 
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-import torch
-from jaxtyping import Float
-from torch import Tensor
-from torch.nn import functional as F
 
 from legenda.config import Count
 from legenda.data.registry import choose_split, hold_out
 from legenda.data.scenes import FEATURE_DIM
 from legenda.data.scenes.dataset import SceneCounts, scene_reader
 from legenda.data.scenes.pixels import SIDE
-from legenda.data.scenes.scene import Scene, Thing
 from legenda.errors import DataError
+from legenda.extras.grounding.metric import grounding_accuracy
+from legenda.extras.grounding.scenes import MOST_WORDS, PER_SCENE, refer
 from legenda.extras.vqa.co_attention import (
     CoAttentionDataModule,
     CoAttentionDataset,
-    CoAttentionObjective,
-    CoAttentionTask,
     StoredData,
-    iter_batches,
     words_of,
 )
-from legenda.extras.vqa.model import Grounder, encode_deltas, in_pixels
+from legenda.extras.vqa.text import tokenize_question
 from legenda.features.base import ConcatFeatureStore
 from legenda.features.readers import open_stores
 from legenda.io import get_field, read_json, read_pickle
-from legenda.metrics.boxes import HIT, box_iou, grounding_accuracy, score_targets
-from legenda.results import EvaluationResult, Example, Prediction, mean_with_ci, means_by_group
-from legenda.tasks.base import Batch, Loss, PreparedBatch, batch_to_regions, regions_to_batch
 from legenda.text.annotations import read_annotations
-from legenda.text.tokenizers import tokenize_question
-
-ExpressionKind = Literal["near", "size", "plain"]
-
-PER_SCENE = 3
-"""Expressions of one scene: two about the pair of its family, except in the family bind, and controls."""
-MOST_WORDS = 7
-"""Words of the longest expression."""
-
-
-@dataclass(frozen=True)
-class SceneExpression:
-    """Words that mean one thing of a scene."""
-
-    text: str
-    thing: Thing
-    kind: ExpressionKind
-
-
-def refer(scene: Scene) -> tuple[SceneExpression, ...]:
-    """PER_SCENE expressions, always the same for a scene."""
-    rng = random.Random(f"expressions-{scene.id}")
-    first, second = scene.first, scene.second
-    match scene.family:
-        case "near":
-            pairs = (first, second), (second, first)
-            about = [SceneExpression(f"the thing next to the {a.color} {a.shape}", b, "near") for a, b in pairs]
-        case "size":
-            sizes = ("larger", first), ("smaller", second)
-            about = [SceneExpression(f"the {word} {first.shape}", thing, "size") for word, thing in sizes]
-        case "bind":
-            about = []
-        case _:
-            raise DataError(
-                f"there are no expressions about scenes of the family {scene.family}; choose near, size or bind"
-            )
-    controls = rng.sample(scene.things, PER_SCENE - len(about))
-    return *about, *(_plain(rng, thing, scene) for thing in controls)
-
-
-def _plain(rng: random.Random, thing: Thing, scene: Scene) -> SceneExpression:
-    """Return the thing by its kind, or by that part of it which it shares with no other."""
-    phrases = [f"the {thing.color} {thing.shape}"]
-    if sum(other.shape == thing.shape for other in scene.things) == 1:
-        phrases.append(f"the {thing.shape}")
-    if sum(other.color == thing.color for other in scene.things) == 1:
-        phrases.append(f"the {thing.color} thing")
-    return SceneExpression(rng.choice(phrases), thing, "plain")
-
 
 Box = tuple[float, float, float, float]
 """x1 y1 x2 y2, in pixels here."""
@@ -344,7 +285,7 @@ class EntitiesData(ExpressionData):
 class SceneExpressionsData(SceneCounts):
     """Expressions about the embedded scenes: three of each, some of which need boxes.
 
-    See `legenda.extras.grounding.data`; `score` also returns the accuracy of each kind.
+    See `legenda.extras.grounding.scenes`; `score` also returns the accuracy of each kind.
     """
 
     kind: Literal["scene_expressions"] = "scene_expressions"
@@ -368,122 +309,3 @@ class SceneExpressionsData(SceneCounts):
                 )
                 scenes.append(index)
         return ExpressionDataset(tuple(expressions), scene_reader(drawn, scenes), "scenes", "scenes")
-
-
-class BoxObjective(CoAttentionObjective):
-    """KL divergence of the scores from the normalized IoU, plus half the smooth L1 loss of the deltas (mmnas).
-
-    The targets of the scores are the IoUs of at least 0.5, normalized to sum to 1 for each expression; the divergence
-    is divided by the number of expressions that have such regions. The smooth L1 loss of these regions' four deltas is
-    summed and divided by the number of these regions.
-    """
-
-    model: Grounder
-    loss_weights = (1.0, 0.5)
-
-    def read(self, indices: np.ndarray) -> Batch:
-        """Return regions, expressions `(B, L)`, targets of scores `(B, N)` and of deltas `(B, N, 4)`."""
-        regions = self.split.read(indices)
-        boxes, truth = in_pixels(regions, self.split.sizes[indices]), self.split.boxes[indices][:, np.newaxis]
-        overlaps = np.where(regions.mask_or_ones.numpy(), box_iou(boxes, truth), 0)
-        return {
-            **regions_to_batch(regions),
-            "expression": self.tokens[torch.from_numpy(indices)],
-            "scores": torch.from_numpy(score_targets(overlaps)),
-            "deltas": torch.from_numpy(encode_deltas(boxes, truth)),
-        }
-
-    @torch.no_grad()
-    def prepare(self, indices: np.ndarray, batch: Batch, epoch: int) -> PreparedBatch:  # noqa: ARG002
-        """Return the normalizers: the number of expressions with positive regions, and of positive regions."""
-        positive = batch["scores"] > 0
-        normalizers = (float(positive.any(dim=1).sum()), float(positive.sum()))
-        return PreparedBatch((), normalizers, Loss)
-
-    def forward(self, batch: Batch, *prepared: Tensor | None) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """Return the two sums."""
-        del prepared
-        scores, deltas = self.model(batch_to_regions(batch), batch["expression"])
-        target = batch["scores"]
-        positive = target > 0
-        log_probs = scores.log_softmax(dim=-1).masked_fill(~positive, 0.0)  # -inf for padded regions
-        divergence = (torch.xlogy(target, target) - target * log_probs).sum()
-        distances = F.smooth_l1_loss(deltas.to(target.dtype), batch["deltas"], reduction="none").sum(dim=-1)
-        return divergence, distances.masked_fill(~positive, 0.0).sum()
-
-
-class Grounding(CoAttentionTask):
-    """Referring expressions, each of which refers to one box of an image."""
-
-    name = "grounding"
-    noun = "expressions"
-    card_description = "Each card shows an expression, the ground-truth box, and the box that each model predicts."
-    metric_descriptions: ClassVar[Mapping[str, str]] = {
-        "accuracy": f"fraction of boxes whose IoU with the ground truth is at least {HIT}"
-    }
-    score_name = "IoU"
-    objective_class = BoxObjective
-    examples = ExpressionDataset
-
-    def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Grounder:
-        """Return MCAN for grounding; its word embeddings start from the data's word vectors, if given."""
-        grounder = self.create_with_words(model, options, init_from)
-        assert isinstance(grounder, Grounder)
-        return grounder
-
-    def metric_names(self) -> Collection[str]:
-        """Return the names of the scores, found by scoring the ground truth of one expression of each kind."""
-        split = self.data.validation
-        kinds = {expression.kind: expression for expression in split.examples}
-        return self.score({expression.id: expression.box for expression in kinds.values()}, split).keys()
-
-    @staticmethod
-    def predict(
-        model: Grounder, split: ExpressionDataset, indices: np.ndarray, *, beam_size: int
-    ) -> dict[str, list[float]]:
-        """Return boxes x1 y1 x2 y2 in pixels; there is no search, so `beam_size` is ignored."""
-        del beam_size
-        boxes: dict[str, list[float]] = {}
-        for expressions, regions in iter_batches(model, split, indices):
-            sizes = np.array([expression.size for expression in expressions], np.float32)
-            located = model.locate(regions, [expression.tokens for expression in expressions], sizes)
-            boxes |= zip((expression.id for expression in expressions), located.tolist(), strict=True)
-        return boxes
-
-    @staticmethod
-    def describe_example(split: ExpressionDataset, index: int) -> Example:
-        """Return the expression and its ground-truth box."""
-        expression = split.examples[index]
-        box = _relative_box(expression.box, expression.size)
-        text = " ".join(expression.tokens)
-        return Example((("expression", text),), expression.kind, expression.image, box, expression.size)
-
-    @staticmethod
-    def score_with_intervals(predictions: Mapping[str, Any], split: ExpressionDataset) -> EvaluationResult:
-        """Return the fraction of hits, in all and by kind of expression; the score of one prediction is its IoU."""
-        predicted = np.array([predictions[name] for name in split.ids], np.float32)
-        overlaps = dict(zip(split.ids, box_iou(predicted, split.boxes).tolist(), strict=True))
-        hits = {name: float(overlap >= HIT) for name, overlap in overlaps.items()}
-        kinds = means_by_group(hits, {expression.id: expression.kind for expression in split.examples})
-        groups = {"kind of expression": kinds} if kinds else {}
-        return EvaluationResult({"accuracy": mean_with_ci(hits)}, overlaps, groups)
-
-    @staticmethod
-    def describe_predictions(
-        model: Grounder,  # noqa: ARG004
-        split: ExpressionDataset,
-        indices: np.ndarray,
-        predictions: Mapping[str, Any],
-        scores: Mapping[str, float],
-    ) -> dict[str, Prediction]:
-        """Return the boxes with their IoU."""
-        described: dict[str, Prediction] = {}
-        for expression in (split.examples[index] for index in indices):
-            box, iou = _relative_box(predictions[expression.id], expression.size), scores[expression.id]
-            described[expression.id] = Prediction(verdict=iou >= HIT, score=iou, box=box)
-        return described
-
-
-def _relative_box(box: Sequence[float], size: tuple[float, float]) -> list[float]:
-    """Return a box in pixels relative to the image's width and height, clipped to the image."""
-    return (np.asarray(box) / np.tile(size, 2)).clip(0, 1).tolist()

@@ -1,43 +1,27 @@
-"""Translation: parallel text and number words, and the objective of a translator."""
+"""Parallel text of two languages: files, and number words of two invented languages."""
 
 from __future__ import annotations
 
 import functools
-from array import array
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import numpy as np
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from legenda.config import Config, NonNegativeInt, PositiveInt
 from legenda.data.registry import SplitSizes, choose_split
-from legenda.decoding import beam_search
 from legenda.errors import DataError
-from legenda.extras.translation.metric import score_sentences, score_translations
-from legenda.extras.translation.model import Translator
-from legenda.io import read_bytes
-from legenda.models.base import inference
-from legenda.results import EvaluationResult, Example, MetricWithCI, Prediction, mean_with_ci
-from legenda.run_folder import SUBWORDS, VOCABULARY
-from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, set_vocabulary
-from legenda.tasks.objectives import PADDING, cross_entropy
-from legenda.tasks.reporting import ReportedTask
-from legenda.text import Vocabulary
-from legenda.text.tokenizers import (
+from legenda.extras.translation.subwords import (
     BPETokenizer,
     SentencePieceTokenizer,
     SubwordTokenizer,
     build_subword_vocabulary,
-    load_subwords,
 )
+from legenda.io import read_bytes
+from legenda.text import Vocabulary
 
 _HINT = "name text files of the same number of lines, gzipped (.gz) or not"
 
@@ -259,170 +243,3 @@ def _spell(part: int) -> list[str]:
 @functools.lru_cache(maxsize=2)
 def _shuffled(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).permutation(LARGEST + 1)
-
-
-@dataclass(frozen=True, eq=False)
-class EncodedLines:
-    """Lines as token ids, concatenated: line i is token_ids[offsets[i] : offsets[i + 1]]."""
-
-    token_ids: np.ndarray
-    offsets: np.ndarray
-
-    @staticmethod
-    def of(lines: Iterable[list[int]]) -> EncodedLines:
-        """Return lines in compact arrays."""
-        token_ids, offsets = array("i"), array("q", [0])
-        for line in lines:
-            token_ids.extend(line)
-            offsets.append(len(token_ids))
-        return EncodedLines(np.asarray(token_ids, np.int32), np.asarray(offsets, np.int64))
-
-    def padded(self, indices: np.ndarray) -> Int[torch.Tensor, "B N"]:
-        """Return some lines, padded with -1 to the longest of them."""
-        spans = zip(self.offsets[indices], self.offsets[indices + 1], strict=True)
-        lines = [torch.from_numpy(self.token_ids[start:end]).long() for start, end in spans]
-        return pad_sequence(lines, batch_first=True, padding_value=PADDING)
-
-
-def translate(model: Translator, sentences: Sequence[str], *, beam_size: int = 4, batch_size: int = 64) -> list[str]:
-    """Return the best translation of each sentence as running text; an empty line stays empty.
-
-    Sentences of similar length share a batch. The model runs in evaluation mode.
-    """
-    device = next(model.parameters()).device
-    encoded = [model.encode_text(sentence) for sentence in sentences]
-    order = sorted((i for i, ids in enumerate(encoded) if len(ids) > 1), key=lambda i: len(encoded[i]))
-    translations = [""] * len(encoded)
-    with inference(model) as translator:
-        for start in range(0, len(order), batch_size):
-            batch = order[start : start + batch_size]
-            source = pad_sequence([torch.tensor(encoded[i]) for i in batch], True, PADDING).to(device)
-            output = beam_search(translator, translator.encode(source), beam_size=beam_size, num_return_sequences=1)
-            for i, tokens in zip(batch, output.tokens[:, 0].tolist(), strict=True):
-                translations[i] = model.decode_text(tokens)
-    return translations
-
-
-_LENGTH_BUCKETS, _MIN_BUCKET_SIZE = 4, 16
-"""Buckets of similar length that a batch is split into, and the least number of pairs in each."""
-
-
-class TranslationObjective(Objective):
-    """Cross-entropy of the first reference of each sentence, all indices at once (teacher forcing)."""
-
-    model: Translator
-
-    @cached_property
-    def pairs(self) -> tuple[EncodedLines, EncodedLines]:
-        """Source and target sentences as token ids."""
-        encode, firsts = self.model.encode_text, (references[0] for references in self.split.references)
-        return EncodedLines.of(map(encode, self.split.sentences)), EncodedLines.of(map(encode, firsts))
-
-    def read(self, indices: np.ndarray) -> Batch:
-        """Return sources `(B, N)` and targets `(B, T)` with end tokens, padded with -1."""
-        source, target = self.pairs
-        return {"source": source.padded(indices), "target": target.padded(indices)}
-
-    @torch.no_grad()
-    def prepare(self, indices: np.ndarray, batch: Batch, epoch: int) -> PreparedBatch:  # noqa: ARG002
-        """Return the decoder's input tokens: the begin token and all targets but the last."""
-        config, target = self.model.generation_config, batch["target"]
-        inputs = target.roll(1, dims=1).masked_fill(target == PADDING, config.eos_token_id)
-        inputs[:, 0] = config.bos_token_id
-        return PreparedBatch((inputs,), (float((target != PADDING).sum()),), lambda total: Loss((total,)))
-
-    def forward(self, batch: Batch, *prepared: Tensor | None) -> Float[Tensor, ""]:
-        """Return the sum over all tokens.
-
-        The pairs pass through the model in buckets of similar length, which saves padding.
-        """
-        (inputs,) = prepared
-        assert inputs is not None
-        source, target, config = batch["source"], batch["target"], self.config
-        lengths = torch.stack([(source != PADDING).sum(dim=1), (target != PADDING).sum(dim=1)])
-        buckets = lengths.sum(dim=0).argsort().chunk(max(1, min(_LENGTH_BUCKETS, len(source) // _MIN_BUCKET_SIZE)))
-        longest = torch.stack([lengths[:, bucket].amax(dim=1) for bucket in buckets]).tolist()
-        total = torch.zeros((), device=source.device)
-        for bucket, (N, T) in zip(buckets, longest, strict=True):
-            logits = self.model(source[bucket, :N], inputs[bucket, :T].unsqueeze(1))
-            tokens = target[bucket, :T].unsqueeze(1)
-            smoothing = config.label_smoothing, config.label_smoothing_target
-            total = total + cross_entropy(logits, tokens, *smoothing, reduction="sum")
-        return total
-
-
-class Translation(ReportedTask):
-    """Translation of sentences."""
-
-    name = "translation"
-    noun = "sentences"
-    card_description = "Each card shows a sentence, its reference translations, and each model's translation."
-    metric_descriptions: ClassVar[Mapping[str, str]] = {
-        "BLEU": "overlap with the references in n-grams of one to four tokens, 0 to 100",
-        "chrF": "overlap with the references in n-grams of one to six characters, 0 to 100",
-        "exact": "fraction of translations that equal a reference exactly",
-    }
-    score_name = "chrF"
-    objective_class = TranslationObjective
-    examples = ParallelDataset
-    data: ParallelDataModule
-
-    def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Translator:
-        """Return a translator that never generates the unknown token, nor more than the longest training sentence."""
-        data = self.data
-        vocabulary = data.vocabulary if init_from is None else Vocabulary.load(init_from / VOCABULARY)
-        translator: Translator = self.build_model(model, {**options, "vocab_size": len(vocabulary)})
-        set_vocabulary(translator, vocabulary)
-        translator.subwords = data.subwords if init_from is None else load_subwords(init_from / SUBWORDS)
-        translator.generation_config = translator.generation_config.replace(max_length=data.max_length + 1)
-        return translator
-
-    def metric_names(self) -> Collection[str]:
-        """Return BLEU, chrF and exact; raise LegendaError where sacrebleu is not installed."""
-        subset = self.data.validation.at([0])
-        return self.score({subset.ids[0]: subset.references[0][0]}, subset).keys()
-
-    @staticmethod
-    def predict(model: Translator, split: ParallelDataset, indices: np.ndarray, *, beam_size: int) -> dict[str, str]:
-        """Return the best translations."""
-        subset = split.at(indices.tolist())
-        return dict(zip(subset.ids, translate(model, subset.sentences, beam_size=beam_size), strict=True))
-
-    @staticmethod
-    def score(predictions: Mapping[str, Any], split: ParallelDataset) -> dict[str, float | None]:
-        """Return scores from 0 to 100."""
-        return {**score_translations(predictions, split.printed).corpus}
-
-    @staticmethod
-    def describe_example(split: ParallelDataset, index: int) -> Example:
-        """Return the sentence and its references."""
-        subset = split.at([index])
-        (references,) = subset.printed.values()
-        return Example((("source", subset.sentences[0]), *(("reference", text) for text in references)))
-
-    @staticmethod
-    def score_with_intervals(predictions: Mapping[str, Any], split: ParallelDataset) -> EvaluationResult:
-        """Return the corpus scores; the score of one translation is its chrF."""
-        references = split.printed
-        corpus = score_translations(predictions, references, resamples=1000)
-        scores = {}
-        for name, margin in corpus.margins.items():
-            value = corpus.corpus[name]
-            scores[name] = MetricWithCI(value, (value - margin, value + margin), len(split), False)
-        exact = {name: float(text in references[name]) for name, text in predictions.items()}
-        notes = [f"sacrebleu's signature of {name}: {signature}." for name, signature in corpus.signatures.items()]
-        return EvaluationResult(
-            {**scores, "exact": mean_with_ci(exact)}, score_sentences(predictions, references), notes=notes
-        )
-
-    @staticmethod
-    def describe_predictions(
-        model: Translator,  # noqa: ARG004
-        split: ParallelDataset,
-        indices: np.ndarray,
-        predictions: Mapping[str, Any],
-        scores: Mapping[str, float],
-    ) -> dict[str, Prediction]:
-        """Return the translations with their chrF."""
-        ids = [split.ids[index] for index in indices]
-        return {id_: Prediction(predictions[id_].split(), score=scores[id_]) for id_ in ids}

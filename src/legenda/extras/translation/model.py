@@ -15,13 +15,13 @@ from legenda.attention.multi_head import Dropout
 from legenda.config import Probability
 from legenda.decoding.generation import GenerationConfig
 from legenda.errors import CheckpointError, ConfigError, DataError
+from legenda.extras.translation.subwords import SentencePieceTokenizer, SubwordTokenizer, load_subwords
 from legenda.models.base import Model
 from legenda.models.layers import init_xavier_uniform_
 from legenda.models.transformer import EncoderLayer, LayersConfig, TransformerDecoder, add_token_positions
 from legenda.regions import Memory, masked_mean
 from legenda.run_folder import SUBWORDS, VOCABULARY
 from legenda.text import Vocabulary
-from legenda.text.tokenizers import SentencePieceTokenizer, SubwordTokenizer, load_subwords
 
 
 class TranslatorConfig(LayersConfig):

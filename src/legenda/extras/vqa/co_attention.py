@@ -17,6 +17,7 @@ from torch import Tensor
 from legenda.config import Config, Count
 from legenda.errors import ConfigError, DataError
 from legenda.extras.vqa.model import CoAttentionModel
+from legenda.extras.vqa.text import AnswerVocabulary, QuestionVocabulary, encode_tokens
 from legenda.features.base import ConcatFeatureStore, RegionReader
 from legenda.features.readers import open_stores
 from legenda.io import verified
@@ -24,7 +25,6 @@ from legenda.regions import Regions
 from legenda.run_folder import VOCABULARY
 from legenda.tasks.base import Objective
 from legenda.tasks.reporting import ReportedTask
-from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary, encode_tokens
 
 _BATCH_SIZE = 100
 _LITERALS = {"<pad>": "PAD", "<unk>": "UNK", "<cls>": "CLS"}

@@ -1,22 +1,15 @@
-"""Visual question answering: VQA v2, Visual Genome, DAQUAR and scenes; their files, data sets and objective."""
+"""Visual question answering: VQA v2, Visual Genome, DAQUAR and scenes; their files and data sets."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Literal
-
-import numpy as np
-import torch
-from jaxtyping import Float
-from torch import Tensor
-from torch.nn import functional as F
+from typing import ClassVar, Literal
 
 from legenda.config import Count
 from legenda.data.registry import choose_split, hold_out
@@ -26,23 +19,15 @@ from legenda.errors import DataError
 from legenda.extras.vqa.co_attention import (
     CoAttentionDataModule,
     CoAttentionDataset,
-    CoAttentionObjective,
-    CoAttentionTask,
     StoredData,
-    iter_batches,
     words_of,
 )
-from legenda.extras.vqa.metric import Annotation, evaluate_vqa, normalize_answer, read_annotations, soft_targets
-from legenda.extras.vqa.model import Mcan
+from legenda.extras.vqa.metric import Annotation, evaluate_vqa, normalize_answer, read_annotations
 from legenda.extras.vqa.scenes import MOST_WORDS, PER_SCENE, ask
+from legenda.extras.vqa.text import AnswerVocabulary, QuestionVocabulary, read_answers, tokenize_question
 from legenda.features.readers import open_stores
-from legenda.io import get_field, read_json, read_text, verified, write_json
-from legenda.results import EvaluationResult, Example, Prediction, mean_with_ci, means_by_group
-from legenda.run_folder import ANSWERS
-from legenda.tasks.base import Batch, Loss, PreparedBatch, batch_to_regions, check_boxes, regions_to_batch
+from legenda.io import get_field, read_json, read_text, verified
 from legenda.text.annotations import entries_of
-from legenda.text.tokenizers import tokenize_question
-from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary, read_answers
 
 PEOPLE = 10
 """How many people answer a question of VQA; a single answer counts as that of all of them."""
@@ -126,12 +111,6 @@ def read_daquar(path: Path) -> list[Question]:
     if not questions:
         raise DataError(f"{path} holds no questions; name a CSV of DAQUAR")
     return questions
-
-
-def write_vqa_results(path: str | Path, predictions: Mapping[str, str]) -> None:
-    """Write answers as EvalAI takes them: a list of objects with `answer` and `question_id`, a number if it is one."""
-    ids = {name: int(name) if name.isdecimal() else name for name in predictions}
-    write_json(path, [{"question_id": ids[name], "answer": answer} for name, answer in predictions.items()])
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,136 +276,3 @@ class SceneQuestionsData(SceneCounts):
                 questions.append(Question(f"{scene.id}-{number}", scene.id, asked.text, annotation))
                 scenes.append(index)
         return QuestionDataset(tuple(questions), scene_reader(drawn, scenes), "scenes", "scenes", by_type=True)
-
-
-_CORRECT = 0.5
-"""Accuracy from which a report calls an answer correct: two of ten annotators gave it."""
-
-
-class AnswerObjective(CoAttentionObjective):
-    """Binary cross-entropy of every answer, summed over answers and questions as in MCAN's release.
-
-    Each chunk is weighted by its fraction of a step, so that the loss of a step is the sum over its questions for any
-    number of devices and accumulation steps.
-    """
-
-    model: Mcan
-
-    @cached_property
-    def targets(self) -> list[dict[int, float]]:
-        """The soft targets of each question by answer id; of answers outside the vocabulary there are none."""
-        assert self.model.answers is not None
-        ids, annotations = self.model.answers.ids, self.split.annotations.values()
-        by_answer = (soft_targets(annotation.answers).items() for annotation in annotations)
-        return [{ids[answer]: score for answer, score in items if answer in ids} for items in by_answer]
-
-    def read(self, indices: np.ndarray) -> Batch:
-        """Return regions, questions `(B, L)` and targets `(B, A)`."""
-        assert self.model.answers is not None
-        targets = np.zeros((len(indices), len(self.model.answers)), np.float32)
-        for row, index in zip(targets, indices, strict=True):
-            row[list(self.targets[index])] = list(self.targets[index].values())
-        question, regions = self.tokens[torch.from_numpy(indices)], regions_to_batch(self.split.read(indices))
-        return {**regions, "question": question, "targets": torch.from_numpy(targets)}
-
-    @torch.no_grad()
-    def prepare(self, indices: np.ndarray, batch: Batch, epoch: int) -> PreparedBatch:  # noqa: ARG002
-        """Return the normalizer: the fraction of a step that this chunk is."""
-        return PreparedBatch((), (len(indices) / self.config.batch_size,), lambda total: Loss((total,)))
-
-    def forward(self, batch: Batch, *prepared: Tensor | None) -> Float[Tensor, ""]:
-        """Return the sum over all answers and questions."""
-        del prepared
-        logits = self.model(batch_to_regions(batch), batch["question"])
-        return F.binary_cross_entropy_with_logits(logits, batch["targets"], reduction="sum")
-
-
-class Vqa(CoAttentionTask):
-    """Questions about images, each answered by one of the frequent answers of the training split."""
-
-    name = "vqa"
-    noun = "questions"
-    card_description = (
-        "Each card shows the question, the annotators' answers, and each model's answer with its probability."
-    )
-    metric_descriptions: ClassVar[Mapping[str, str]] = {
-        "accuracy": "the official VQA accuracy: min(1, number of other annotators who gave the answer / 3), averaged"
-    }
-    score_name = "probability"
-    objective_class = AnswerObjective
-    examples = QuestionDataset
-
-    def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Mcan:
-        """Return an MCAN model; its word embeddings start from the data's word vectors, if given."""
-        answers = self.data.answers if init_from is None else AnswerVocabulary.load(init_from / ANSWERS)
-        assert answers is not None
-        mcan = self.create_with_words(model, options, init_from, answers=len(answers))
-        assert isinstance(mcan, Mcan)
-        check_boxes(mcan, self.data.has_boxes, self.data.train.source)
-        mcan.answers = answers
-        return mcan
-
-    def metric_names(self) -> Collection[str]:
-        """Return the names of the scores, found by scoring one question of each type."""
-        annotations = self.data.validation.annotations
-        types = {
-            (annotation.question_type, annotation.answer_type): question for question, annotation in annotations.items()
-        }
-        return self.score(dict.fromkeys(types.values(), ""), self.data.validation).keys()
-
-    @staticmethod
-    def predict(model: Mcan, split: QuestionDataset, indices: np.ndarray, *, beam_size: int) -> dict[str, str]:
-        """Return the most probable answers; there is no search, so `beam_size` is ignored."""
-        del beam_size
-        answers: dict[str, str] = {}
-        for questions, regions in iter_batches(model, split, indices):
-            predicted = model.answer(regions, [question.text for question in questions])
-            answers |= zip((question.id for question in questions), predicted, strict=True)
-        return answers
-
-    @staticmethod
-    def describe_example(split: QuestionDataset, index: int) -> Example:
-        """Return the question and the annotators' answers; its kind is the finest type that the split scores."""
-        question = split.examples[index]
-        annotation = split.annotations[question.id]
-        counts = Counter(annotation.answers).most_common()
-        listed = ", ".join(f"{text} ({count})" for text, count in counts)
-        answer = ("annotators", listed) if len(counts) > 1 else ("answer", counts[0][0])
-        kind = annotation.question_type if split.by_type else annotation.answer_type
-        return Example((("question", question.text), answer), kind, question.image)
-
-    @staticmethod
-    def score_with_intervals(predictions: Mapping[str, Any], split: QuestionDataset) -> EvaluationResult:
-        """Return the official accuracy, in all, by answer type and, where known, by question type."""
-        annotations = split.annotations
-        official = evaluate_vqa(predictions, annotations).questions
-        accuracy = {question: percent / 100 for question, percent in official.items()}
-        types = {"type of answer": {name: annotation.answer_type for name, annotation in annotations.items()}}
-        if split.by_type:
-            types["type of question"] = {name: annotation.question_type for name, annotation in annotations.items()}
-        groups = {title: means_by_group(accuracy, groups) for title, groups in types.items()}
-        note = (
-            f"An answer counts as correct from an accuracy of {_CORRECT:.0%}, where two of ten annotators gave it; its "
-            " probability is the sigmoid of its logit."
-        )
-        return EvaluationResult({"accuracy": mean_with_ci(accuracy)}, accuracy, groups, (note,))
-
-    @staticmethod
-    def describe_predictions(
-        model: Mcan,
-        split: QuestionDataset,
-        indices: np.ndarray,
-        predictions: Mapping[str, Any],
-        scores: Mapping[str, float],
-    ) -> dict[str, Prediction]:
-        """Return the answers with their probabilities, and their accuracies where annotators disagree."""
-        described: dict[str, Prediction] = {}
-        for questions, regions in iter_batches(model, split, indices):
-            answers = model.answer_with_probability(regions, [question.text for question in questions])
-            for question, (_, probability) in zip(questions, answers, strict=True):
-                accuracy = scores[question.id]
-                note = f"{accuracy:.0%} correct" if 0 < accuracy < 1 else ""
-                described[question.id] = Prediction(
-                    (predictions[question.id],), accuracy >= _CORRECT, probability, note
-                )
-        return described

@@ -1,0 +1,60 @@
+"""Captioning without the folder legenda/extras: nothing but the registries knows what it holds."""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import legenda
+
+PACKAGE = Path(legenda.__file__).parent
+TESTS = Path(__file__).parents[1]
+CAPTIONING = ("models/test_all_models.py", "decoding/test_beam.py", "tasks/test_objectives.py", "training/test_loop.py")
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory) -> Path:
+    """A copy of the source without the folder."""
+    folder = tmp_path_factory.mktemp("bare")
+    shutil.copytree(PACKAGE, folder / "legenda", ignore=shutil.ignore_patterns("extras", "__pycache__"))
+    return folder
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    return subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False)
+
+
+def test_no_other_module_names_a_part_of_extras():
+    """The registry finds the folder, and the metric of answers has a public name beside those of captions."""
+    naming = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [node.value] if isinstance(node, ast.Constant) and isinstance(node.value, str) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if any(name.startswith("legenda.extras.") for name in names):
+                naming.add(path.relative_to(PACKAGE))
+    outside = {path for path in naming if path.parts[0] != "extras"}
+    assert outside == {Path("registry.py"), Path("metrics", "vqa.py")}
+
+
+def test_the_lists_hold_captioning_alone(bare):
+    done = run(bare, "-m", "legenda", "models")
+    assert done.returncode == 0, done.stderr
+    assert "ngsan" in done.stdout
+    assert "mcan" not in done.stdout
+    done = run(bare, "-m", "legenda", "recipes", "vqa2.mcan_small")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "vqa2.mcan_small" in done.stderr
+
+
+@pytest.mark.slow
+def test_captioners_are_built_searched_and_scored(bare):
+    files = [str(TESTS / file) for file in CAPTIONING]
+    done = run(bare, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files)
+    assert done.returncode == 0, done.stdout[-3000:]
