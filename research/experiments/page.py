@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean, stdev
@@ -97,7 +97,13 @@ def effect_of(experiment: Experiment, conditions: Mapping[str, Any], part: Compa
         values = list(_sums(conditions, part.weights, experiment.metrics[part.metric]).values())
         return paired_effect(values) if len(values) > 1 else None
     values = list(differences(experiment, conditions, part).values())
-    return paired_effect(values, _image_error(conditions, part)) if len(values) > 1 else None
+    if len(values) < 2:
+        return None
+    effect = paired_effect(values, _image_error(conditions, part))
+    if experiment.metric_of(part).learned is None:
+        return effect
+    outer, inner = ((max(-1.0, low), min(1.0, high)) for low, high in (effect.interval, effect.inner))
+    return replace(effect, interval=outer, inner=inner)  # a difference of shares
 
 
 def _image_error(conditions: Mapping[str, Any], part: Comparison) -> float:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 
 from analysis import Effect
-from page import Decision, Result, value_of
+from page import Decision, Result, name_of, value_of
 
-_WIDTH, _LABELS, _RIGHT = 760, 250, 30
+_WIDTH, _LABELS, _RIGHT = 820, 310, 30
 _ROW, _GAP = 28, 34
 _STYLE = (
     "<style>text{fill:#222}.soft{fill:#555}.axis{stroke:#999}.tick{stroke:#ddd}.pair{stroke:#4477aa;stroke-opacity:.3}"
@@ -57,17 +57,18 @@ def _comparison(result: Result, decision: Decision, effect: Effect, top: float) 
     everything = [value for row in values for value in row if value is not None]
     everything += [] if metric.chance is None or metric.key == "CIDEr-D" else [metric.chance]
     everything += [0.6] if metric.key == "CIDEr-D" and min(everything) >= 0.6 else []
-    parts = [
-        f'<text x="20" y="{top + 22}" font-weight="bold">{escape(experiment.title)}: {escape(metric.label)}</text>'
-    ]
-    y = top + 36
-    x, ticks = _axis(round_ticks(min(everything), max(everything)), y, 2, metric.label)
+    title = f"{experiment.name}: {name_of(result, primary)}".replace(" − ", " against ")
+    parts = [f'<text x="20" y="{top + 22}" font-weight="bold">{escape(title)}</text>']
+    y = top + 44
+    missed = any(result.conditions[key]["seeds"][seed][metric.key] is None for key in keys for seed in shared)
+    about = f"{metric.label} (hollow: not reached)" if missed else metric.label
+    x, ticks = _axis(round_ticks(min(everything), max(everything)), y, 2, about)
     parts += ticks
     if metric.chance is not None and metric.key != "CIDEr-D":
         parts.append(
             f'<line class="chance" x1="{x(metric.chance)}" x2="{x(metric.chance)}" y1="{y}" y2="{y + 2 * _ROW}"/>'
         )
-        parts.append(f'<text class="chance-text" x="{x(metric.chance) + 4}" y="{y + 10}" font-size="11">chance</text>')
+        parts.append(f'<text class="chance-text" x="{x(metric.chance) + 4}" y="{y - 3}" font-size="11">chance</text>')
     heights = [y + _ROW / 2, y + _ROW * 1.5]
     for first, second in zip(*values, strict=True):
         if first is not None and second is not None:
