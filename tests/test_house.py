@@ -45,7 +45,12 @@ HOUSE: tuple[tuple[str, dict[str, str]] | str, ...] = (
     ),
     (
         "captions without PyTorch",
-        {"arrays": "weights as arrays", "runtime": "exported models, search", "photo": "the packaged captioner"},
+        {
+            "hub": "names of models",
+            "arrays": "weights as arrays",
+            "runtime": "exported models, search",
+            "photo": "the packaged captioner",
+        },
     ),
     LINE,
     (
@@ -181,14 +186,14 @@ KNOWN_ARROWS: frozenset[tuple[str, str]] = frozenset(
         ("legenda.evaluation.comparison", "legenda.cli.compare"),
         ("legenda.evaluation.evaluate", "legenda.cli.evaluate"),
         ("legenda.jobs.job", "legenda.features.packed"),
-        ("legenda.jobs.work", "legenda.extractors.base"),
-        ("legenda.jobs.work", "legenda.features"),
-        ("legenda.jobs.work", "legenda.features.base"),
-        ("legenda.jobs.work", "legenda.pipeline"),
+        ("legenda.extractors.extraction", "legenda.extractors.base"),
+        ("legenda.extractors.extraction", "legenda.features"),
+        ("legenda.extractors.extraction", "legenda.features.base"),
+        ("legenda.extractors.extraction", "legenda.pipeline"),
         ("legenda.metrics.scoring", "legenda.cli.score"),
         ("legenda.metrics.scoring", "legenda.models.clip"),
-        ("legenda.photo.regions", "legenda.models.checkpoint"),
-        ("legenda.photo.vision", "legenda.models.checkpoint"),
+        ("legenda.photo.regions", "legenda.models.weights"),
+        ("legenda.photo.vision", "legenda.models.weights"),
         ("legenda.report.report", "legenda.cli.report"),
         ("legenda.runtime.captioner", "legenda.compute"),
         ("legenda.runtime.search", "legenda.compute"),
@@ -199,19 +204,10 @@ KNOWN_CIRCLES: frozenset[frozenset[str]] = frozenset(
     {
         frozenset(
             {
-                "legenda.models.backbone",
-                "legenda.models.base",
-                "legenda.models.checkpoint",
-                "legenda.models.registry",
-                "legenda.photo.vision",
-            }
-        ),
-        frozenset(
-            {
                 "legenda.data.image_files",
                 "legenda.evaluation.hub_captioner",
                 "legenda.evaluation.runs",
-                "legenda.jobs.work",
+                "legenda.extractors.extraction",
                 "legenda.pipeline",
             }
         ),

@@ -21,7 +21,7 @@ from torch import Tensor
 from words import write_tensors
 
 from legenda.io import write_json
-from legenda.models.checkpoint import load_tensors, quantize, save_weights
+from legenda.models.weights import load_tensors, quantize, save_weights
 from legenda.photo.consensus import CONSENSUS
 
 UNLIKE = 0.01

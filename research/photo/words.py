@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from vectors import FILES
 
-from legenda.models.checkpoint import quantize
+from legenda.models.weights import quantize
 from legenda.photo.layout import DENSE, GLOBAL, VISUAL, WORD
 from legenda.text import ptb_tokenize
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from legenda.errors import CheckpointError, ConfigError, first_line, import_extra
 from legenda.run_folder import ANSWERS, ASSETS, CONFIG, PACKAGED, SUBWORDS, VOCABULARY, WEIGHTS, find_seeds
 
+CARD = "README.md"
 FILES = (CONFIG, WEIGHTS, VOCABULARY, ANSWERS, SUBWORDS)
 """All that is downloaded: JSON, text, safetensors and a model of SentencePiece; no pickle and no code."""
 
@@ -31,6 +32,33 @@ def download_model(name: str) -> Path:
         if not Path(folder, file).is_file():
             raise CheckpointError(f"{name} on Hugging Face's hub has no {file}; name a model that `legenda push` wrote")
     return Path(folder)
+
+
+def upload_folder(
+    folder: Path,
+    name: str,
+    *,
+    commit_message: str = "Upload model",
+    private: bool | None = None,
+    token: str | bool | None = None,
+    branch: str | None = None,
+    create_pr: bool | None = None,
+) -> str:
+    """Upload the model in a folder and its card to the repository USER/MODEL, which is created; return its address.
+
+    The options are those of `huggingface_hub`. Raise ConfigError on a failure.
+    """
+    api = import_extra("huggingface_hub", "hub").HfApi(token=token)
+    how = {"commit_message": commit_message, "revision": branch, "create_pr": create_pr}
+    try:
+        repository = api.create_repo(name, private=private, exist_ok=True)
+        api.upload_folder(repo_id=repository.repo_id, folder_path=str(folder), allow_patterns=[*FILES, CARD], **how)
+    except Exception as error:  # of the HTTP client, the hub and the file system
+        raise ConfigError(
+            f"{name} could not be uploaded to Hugging Face's hub ({first_line(error)}); check the name and the "
+            "network, and log in with `hf auth login`"
+        ) from error
+    return str(repository)
 
 
 HUB_PREFIX = "hf:"

@@ -18,7 +18,7 @@ from pathlib import Path
 from legenda.errors import DataError
 from legenda.features.convert import convert
 from legenda.models import create_model
-from legenda.models.checkpoint import save_weights
+from legenda.models.weights import save_weights
 folder, limit = Path(sys.argv[1]), int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 for name in ("out.hdf5", "out.safetensors", "out"):

@@ -13,7 +13,7 @@ from legenda.data.captions import ScenesData
 from legenda.errors import LegendaError
 from legenda.evaluation.evaluate import caption_settings, evaluate_captions, read_scores, write_evaluation
 from legenda.evaluation.runs import load_captioner_run
-from legenda.models.checkpoint import save_weights
+from legenda.models.weights import save_weights
 from legenda.papers import get_recipe
 from legenda.run_folder import STAGE_WEIGHTS, WEIGHTS, evaluation_path
 

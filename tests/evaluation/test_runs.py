@@ -10,7 +10,7 @@ import legenda
 from command_results import error_of
 from legenda.data.captions import ScenesData
 from legenda.evaluation.runs import load_run
-from legenda.models.checkpoint import save_weights
+from legenda.models.weights import save_weights
 
 SCENES = ScenesData(train=6, validation=4, test=2)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from legenda.extractors.extraction import FeatureTask, extract_shards, fingerprint
 from PIL import Image
 from safetensors.torch import load_file
 
@@ -18,8 +19,7 @@ from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.extractors import Extractor
 from legenda.features import open_features
 from legenda.jobs import Job, extract_store, open_job, run_job
-from legenda.jobs.work import FeatureTask, extract_shards, fingerprint
-from legenda.models.checkpoint import save_weights
+from legenda.models.weights import save_weights
 from legenda.run_folder import WEIGHTS
 
 SHARD_SIZE, BATCH_SIZE = 4, 3

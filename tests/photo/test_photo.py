@@ -15,7 +15,7 @@ import legenda
 from legenda.cli.main import main
 from legenda.errors import CheckpointError
 from legenda.extractors import load_extractor
-from legenda.models.checkpoint import dequantize, quantize
+from legenda.models.weights import dequantize, quantize
 from legenda.photo import layout
 from legenda.photo.consensus import INPUTS, Consensus, ngrams, normalized
 from legenda.photo.regions import NUM_PHRASES, NUM_WORDS

@@ -12,7 +12,7 @@ import legenda
 from legenda.data.captions import EncodedCaptions
 from legenda.decoding.generation import GenerationConfig
 from legenda.errors import LegendaError
-from legenda.models.checkpoint import load_weights
+from legenda.models.weights import load_weights
 from legenda.tasks import Captioning
 from legenda.tasks import self_critical as self_critical_module
 from legenda.tasks.base import ScheduledSamplingConfig, SelfCriticalConfig

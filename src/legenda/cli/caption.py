@@ -139,10 +139,10 @@ def _caption_job(options: CaptionOptions, out: Path) -> None:
         raise ConfigError(f"{out} is a folder for JSON lines; leave out --format and --save-attention, or name a file")
     from legenda.cli.extract import check_engine, describe_shards
     from legenda.extractors.base import absolute_name
+    from legenda.extractors.extraction import fingerprint, load_captioner
     from legenda.hub import find_model, is_of_transformers
     from legenda.jobs.engine import Load, run_job
     from legenda.jobs.job import open_job
-    from legenda.jobs.work import fingerprint, load_captioner
 
     check_engine(options.engine, options.device)
     extractor = None if options.extractor is None else absolute_name(options.extractor)

@@ -14,11 +14,11 @@ from legenda.config import PositiveFloat, PositiveInt
 from legenda.errors import ConfigError, DataError, import_extra
 from legenda.extractors import load_extractor
 from legenda.extractors.base import absolute_name
+from legenda.extractors.extraction import FeatureTask, extract_file, extract_shards, load_features, sampled_identity
 from legenda.images import FrameSampling
 from legenda.images.files import Medium, find_names
 from legenda.jobs.engine import EngineName, Load, require_ray, run_job
 from legenda.jobs.job import JobStats
-from legenda.jobs.work import FeatureTask, extract_file, extract_shards, load_features, sampled_identity
 from legenda.terminal import progress_bar
 
 if TYPE_CHECKING:

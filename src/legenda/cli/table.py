@@ -21,8 +21,9 @@ from legenda.errors import ConfigError, LegendaError, did_you_mean
 from legenda.evaluation.evaluate import SUBMISSION_WEIGHTS, ScoreDict, caption_settings, read_scores
 from legenda.io import read_json, write_text
 from legenda.models import describe_model
-from legenda.models.checkpoint import build_on_meta, read_checksum
+from legenda.models.checkpoint import build_on_meta
 from legenda.models.registry import MODELS, configure_sizeless
+from legenda.models.weights import read_checksum
 from legenda.papers import PaperRow, PaperTable, all_tables, get_recipe, get_table, shared_recipe
 from legenda.recipes import Recipe, changes_first, parse_changes, stage_names
 from legenda.registry import plugin_options

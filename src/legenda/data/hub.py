@@ -23,10 +23,10 @@ from legenda.data.hub_source import HubSource, open_source
 from legenda.data.image_files import BackboneData, ImageReader
 from legenda.errors import ConfigError, DataError, LegendaError, did_you_mean
 from legenda.extractors.base import load_extractor
+from legenda.extractors.extraction import FeatureTask, extract_file, sampled_identity
 from legenda.features.base import ConcatFeatureStore, FeatureStore
 from legenda.images.files import ImageFile, read_image
 from legenda.jobs.engine import run_job
-from legenda.jobs.work import FeatureTask, extract_file, sampled_identity
 from legenda.registry import reason_of
 from legenda.text.annotations import CaptionedImage, check_once
 

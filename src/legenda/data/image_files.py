@@ -18,11 +18,11 @@ from legenda.config import PositiveInt
 from legenda.data.captions import CaptionDataset, CaptionedData, KarpathyData, RegionSource
 from legenda.errors import DataError
 from legenda.extractors.base import load_extractor
+from legenda.extractors.extraction import extract_missing
 from legenda.features import open_features
 from legenda.features.base import FeatureStore
 from legenda.images.extractor import Extractor, run_extractor
 from legenda.images.files import read_image
-from legenda.jobs.work import extract_missing
 from legenda.regions import Regions
 from legenda.text.annotations import CaptionedImage
 

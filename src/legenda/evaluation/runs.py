@@ -17,8 +17,9 @@ from legenda.images.extractor import Extractor
 from legenda.images.regions import UNNAMED, extractor_name, is_same_extractor
 from legenda.models import Captioner
 from legenda.models.base import Model
-from legenda.models.checkpoint import load_weights, load_with_config, not_a_captioner, read_checksum
+from legenda.models.checkpoint import load_with_config, not_a_captioner
 from legenda.models.registry import summarize
+from legenda.models.weights import load_weights, read_checksum
 from legenda.run_folder import CONFIG, shortest_names, weights_path
 
 if TYPE_CHECKING:

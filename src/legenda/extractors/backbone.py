@@ -20,7 +20,7 @@ from legenda.extractors.base import DOWNLOAD_HINT, digest_of
 from legenda.images.extractor import Extractor
 from legenda.images.regions import ImageRegions
 from legenda.models.backbone import Backbone, BackboneConfig, feature_layers
-from legenda.models.checkpoint import load_tensors, read_tensors
+from legenda.models.weights import load_tensors, read_tensors
 from legenda.photo.vision import MobileNetV2
 from legenda.regions import Regions
 from legenda.run_folder import ASSETS, PACKAGED

@@ -35,7 +35,7 @@ from legenda.extractors.detection import (
 )
 from legenda.images.extractor import Extractor
 from legenda.images.regions import ImageRegions
-from legenda.models.checkpoint import read_tensors
+from legenda.models.weights import read_tensors
 
 MEAN = (102.9801, 115.9465, 122.7717)
 """Mean pixel in BGR order, subtracted before the image is resized."""

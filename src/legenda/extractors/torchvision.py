@@ -33,7 +33,7 @@ from legenda.extractors.detection import (
 from legenda.images.extractor import Extract, Extractor
 from legenda.images.regions import ImageRegions, grid_boxes
 from legenda.io import verified
-from legenda.models.checkpoint import read_tensors
+from legenda.models.weights import read_tensors
 
 _MODELS = tuple(
     name for name in dir(detection) if name.startswith("fasterrcnn_") and callable(getattr(detection, name))

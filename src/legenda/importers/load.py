@@ -16,7 +16,7 @@ from torch import Tensor
 from legenda.errors import CheckpointError, ConfigError, DataError
 from legenda.io import read_json, read_pickle, read_text
 from legenda.models.base import Captioner, Model
-from legenda.models.checkpoint import NUMPY_GLOBALS, StandIn, read_tensors
+from legenda.models.weights import NUMPY_GLOBALS, StandIn, read_tensors
 from legenda.registry import Registry
 from legenda.text import Vocabulary
 from legenda.text.vocabulary import BEGIN, END, PAD, UNKNOWN, TokenList

@@ -77,7 +77,7 @@ def fingerprint(run: Path) -> str:
         return str(run)
     if is_exported(run):
         return hashlib.sha256((run / SETTINGS).read_bytes()).hexdigest()
-    from legenda.models.checkpoint import read_checksum  # late: it imports PyTorch, which exported models do without
+    from legenda.models.weights import read_checksum  # late: it imports PyTorch, which exported models do without
 
     digest = hashlib.sha256(read_checksum(run / WEIGHTS).encode())
     for path in (run / CONFIG, run / VOCABULARY):

@@ -18,9 +18,11 @@ from legenda.config import Config, NonNegativeInt, PositiveInt, Probability, to_
 from legenda.decoding import beam_search
 from legenda.decoding.generation import Decoder, GenerationConfig
 from legenda.errors import CheckpointError, DataError
-from legenda.io import write_json
+from legenda.hub import CARD, upload_folder
+from legenda.io import write_json, write_text
 from legenda.models.backbone import Backbone, BackboneConfig
 from legenda.models.packing import PackedWeights, packed
+from legenda.models.weights import save_weights
 from legenda.regions import Memory, Regions, as_regions, first_regions, hide_regions
 from legenda.run_folder import CONFIG, VOCABULARY
 from legenda.text import Vocabulary
@@ -137,24 +139,25 @@ class Model(nn.Module):
 
     def save(self, folder: str | Path, **sections: Any) -> Path:
         """Write config.json, model.safetensors and the vocabulary; `sections` are further parts of config.json."""
-        from legenda.models.checkpoint import save_weights  # late: it imports this module
-
         folder = Path(folder)
         self.save_vocabulary(folder)  # first, because it may raise
         save_weights(self.state_dict(), folder)
         write_json(folder / CONFIG, {**sections, **self.describe()})
         return folder
 
-    def push_to_hub(self, repo_id: str, **options: Any) -> str:
+    def push_to_hub(
+        self, repo_id: str, *, config: Mapping[str, Any] | None = None, card: str | None = None, **options: Any
+    ) -> str:
         """Upload the model to USER/MODEL on Hugging Face's hub and return the address; `legenda.load` takes the name.
 
-        options: config, further parts of config.json, such as extractor, the name of that of the features; card, the
-        model card, Markdown; and commit_message, private, token, branch and create_pr, as in `PyTorchModelHubMixin`.
+        config: further parts of config.json, such as extractor, the name of that of the features. card: the model card,
+        Markdown. options: commit_message, private, token, branch and create_pr, as in `PyTorchModelHubMixin`.
         Raise ConfigError where the upload fails.
         """
-        from legenda.models.checkpoint import upload_model
-
-        return upload_model(self, repo_id, **options)
+        default = f"---\nlibrary_name: legenda\n---\n\n# {repo_id}\n\n{self.name} of Legenda.\n"
+        with TemporaryDirectory() as folder:
+            write_text(self.save(folder, **(config or {})) / CARD, default if card is None else card)
+            return upload_folder(Path(folder), repo_id, **options)
 
     def describe(self) -> dict[str, Any]:
         """Return the parts of config.json that say what the model is.

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from legenda.errors import CheckpointError
 from legenda.images.extractor import Extractor
 from legenda.io import read_text
-from legenda.models.checkpoint import load_tensors
+from legenda.models.weights import load_tensors
 from legenda.photo.layout import (
     CENTER,
     IS_PART,

@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from legenda.models.checkpoint import load_tensors
+from legenda.models.weights import load_tensors
 from legenda.photo.layout import CLASSES
 
 _STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))

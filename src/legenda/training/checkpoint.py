@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from legenda.config import NonNegativeInt
 from legenda.errors import CheckpointError, DataError
 from legenda.io import atomic_write, read_text, verified, write_text
-from legenda.models.checkpoint import check_finite, checksum
+from legenda.models.weights import check_finite, checksum
 from legenda.run_folder import HISTORY, STATE
 from legenda.training.distributed import full_tensors, shard_like
 

@@ -29,8 +29,9 @@ from legenda.hub import find_model
 from legenda.images.regions import UNNAMED, extractor_name, is_same_extractor
 from legenda.io import locked, read_text, write_json
 from legenda.models.base import Model
-from legenda.models.checkpoint import load_tensors, start_from
+from legenda.models.checkpoint import start_from
 from legenda.models.registry import configure
+from legenda.models.weights import load_tensors
 from legenda.run_folder import CONFIG, STATE, WEIGHTS, name_stages, read_config, stages_of
 from legenda.tasks.base import Task, describe_split
 from legenda.training.checkpoint import read_progress

@@ -23,8 +23,9 @@ from rich.progress import TextColumn
 from legenda.errors import ConfigError, did_you_mean
 from legenda.io import atomic_write
 from legenda.models.base import Model, eval_mode
-from legenda.models.checkpoint import build_on_meta, load_weights, save_weights
+from legenda.models.checkpoint import build_on_meta
 from legenda.models.registry import build_model
+from legenda.models.weights import load_weights, save_weights
 from legenda.run_folder import STAGE_WEIGHTS, STATE, WEIGHTS
 from legenda.tasks.base import Objective, Task, predict_split
 from legenda.tasks.captioning import collapse_repeats

@@ -7,7 +7,7 @@ from legenda.decoding import beam_search
 from legenda.errors import LegendaError
 from legenda.extras.translation.model import Translator, TranslatorConfig
 from legenda.extras.translation.subwords import BPETokenizer, SentencePieceTokenizer
-from legenda.models.checkpoint import load_weights, save_weights
+from legenda.models.weights import load_weights, save_weights
 from legenda.text import Vocabulary
 
 pytestmark = pytest.mark.usefixtures("one_thread")
