@@ -16,8 +16,7 @@ from legenda.cli.main import main
 from legenda.config import to_json
 from legenda.data.captions import KarpathyData, ScenesData
 from legenda.evaluation.runs import load_captioner_run
-from legenda.extractors import load_extractor
-from legenda.jobs import extract_store
+from legenda.extractors import extract_store, load_extractor
 from legenda.recipes import Data
 from legenda.tasks.base import TASKS
 

@@ -185,11 +185,9 @@ KNOWN_ARROWS: frozenset[tuple[str, str]] = frozenset(
     {
         ("legenda.evaluation.comparison", "legenda.cli.compare"),
         ("legenda.evaluation.evaluate", "legenda.cli.evaluate"),
-        ("legenda.jobs.job", "legenda.features.packed"),
-        ("legenda.extractors.extraction", "legenda.extractors.base"),
-        ("legenda.extractors.extraction", "legenda.features"),
-        ("legenda.extractors.extraction", "legenda.features.base"),
-        ("legenda.extractors.extraction", "legenda.pipeline"),
+        ("legenda.evaluation.evaluate", "legenda.extras.vqa.data"),
+        ("legenda.importers.load", "legenda.extras.vqa.model"),
+        ("legenda.metrics", "legenda.extras.vqa.metric"),
         ("legenda.metrics.scoring", "legenda.cli.score"),
         ("legenda.metrics.scoring", "legenda.models.clip"),
         ("legenda.photo.regions", "legenda.models.weights"),
@@ -204,17 +202,8 @@ KNOWN_CIRCLES: frozenset[frozenset[str]] = frozenset(
     {
         frozenset(
             {
-                "legenda.data.image_files",
                 "legenda.evaluation.hub_captioner",
                 "legenda.evaluation.runs",
-                "legenda.extractors.extraction",
-                "legenda.pipeline",
-            }
-        ),
-        frozenset(
-            {
-                "legenda.cli.caption",
-                "legenda.cli.extract",
             }
         ),
         frozenset(

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from legenda.extractors import Extractor, load_extractor
+from legenda.extractors import Extractor, extract_store, load_extractor
 from legenda.features.readers import open_features
 from legenda.images.extractor import find_mismatch
 from legenda.images.regions import TOLERANCE, ExtractorIdentity, extractor_name
-from legenda.jobs import extract_store
 
 SOURCE = (Path(__file__).resolve().parents[2] / "examples" / "my_extractor.py").read_text(encoding="utf-8")
 SCALED = SOURCE.replace("/ 255.0", "/ 255.0 * {factor}")

@@ -74,9 +74,8 @@ def damage_names(folder: Path, random: Random) -> str:
 
 def damage_parts(folder: Path, random: Random) -> str:
     """Damage what a stopped extraction of the folder's images has left."""
-    from legenda.extractors.extraction import FeatureTask
-
     from legenda.extractors import load_extractor
+    from legenda.extractors.extraction import FeatureTask
     from legenda.jobs.job import digest_files, open_job, process_shard
 
     parts = folder / ".out.safetensors.parts"

@@ -12,11 +12,10 @@ from PIL import Image
 
 from legenda.data.captions import KarpathyData
 from legenda.errors import ConfigError, LegendaError
-from legenda.extractors import Extractor
+from legenda.extractors import Extractor, extract_store
 from legenda.features import open_features
 from legenda.images import FrameSampling
 from legenda.images.video import extract_video, read_frames
-from legenda.jobs import extract_store
 
 av = pytest.importorskip("av", reason="needs the extra video")
 RATE, STEP = 10, 8

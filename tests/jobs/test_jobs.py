@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from legenda.extractors.extraction import FeatureTask, extract_shards, fingerprint
 from PIL import Image
 from safetensors.torch import load_file
 
 from command_results import everything_in
+from legenda.cli.caption import fingerprint
 from legenda.data.captions import ScenesData
 from legenda.errors import ConfigError, DataError, LegendaError
-from legenda.extractors import Extractor
+from legenda.extractors import Extractor, extract_store
+from legenda.extractors.extraction import FeatureTask, extract_shards, fingerprint
 from legenda.features import open_features
-from legenda.jobs import Job, extract_store, open_job, run_job
+from legenda.jobs import Job, open_job, run_job
 from legenda.models.weights import save_weights
 from legenda.run_folder import WEIGHTS
 
@@ -226,7 +227,7 @@ def test_a_listing_is_read_where_it_is_and_must_not_change(images, tmp_path, mon
 
 def test_the_weights_of_a_job_are_known_without_reading_their_tensors(make_run, tmp_path, monkeypatch):
     run = make_run("transformer", ScenesData(train=6, validation=3))
-    for reader in ("legenda.models.checkpoint._read", "hashlib.file_digest"):
+    for reader in ("legenda.models.weights._read", "hashlib.file_digest"):
         monkeypatch.setattr(reader, lambda *_: pytest.fail("the tensors were read"))
     first = fingerprint(run)
     shutil.copytree(run, tmp_path / "copy")

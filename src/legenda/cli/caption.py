@@ -1,10 +1,11 @@
 """`legenda caption`: captions of images, printed, in a file, or in the shards of a job."""
 
 import csv
+import hashlib
 import io
 import json
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -12,14 +13,18 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import tyro
 from pydantic import model_validator
 
-from legenda.cli.options import JobOptions
+from legenda.cli.jobs import JobOptions, check_engine, describe_shards, is_folder, report_skipped
 from legenda.compute import RunOptions, SearchOptions
 from legenda.config import Count, NonNegativeInt, PositiveInt, to_json
-from legenda.errors import ConfigError, DataError
+from legenda.errors import ConfigError
+from legenda.hub import is_of_transformers
 from legenda.images.regions import coco_id
 from legenda.io import check_output, locked, write_text
-from legenda.pipeline import ImageCaptions, json_entry
+from legenda.jobs.job import ImageResult, failure
+from legenda.pipeline import ImageCaptions, Pipeline, json_entry
 from legenda.pipeline import open as open_pipeline
+from legenda.run_folder import CONFIG, VOCABULARY, WEIGHTS
+from legenda.runtime.folder import SETTINGS, is_exported
 from legenda.terminal import escape_controls, progress_bar
 
 Format = Literal["text", "json", "csv", "coco"]
@@ -84,11 +89,6 @@ def run(options: CaptionOptions) -> None:
     return _caption(options)
 
 
-def is_folder(out: Path) -> bool:
-    """Return whether an output is a folder of shards: an existing one, or a name without a suffix."""
-    return out.is_dir() or not (out.suffix or out.exists())
-
-
 def _caption(options: CaptionOptions) -> None:
     """Caption in this process, and print each caption when it is there."""
     from legenda.images.files import find_names, is_url
@@ -137,10 +137,8 @@ def _caption_job(options: CaptionOptions, out: Path) -> None:
     """Caption into the shards of a folder."""
     if options.output_format != "text" or options.save_attention is not None:
         raise ConfigError(f"{out} is a folder for JSON lines; leave out --format and --save-attention, or name a file")
-    from legenda.cli.extract import check_engine, describe_shards
     from legenda.extractors.base import absolute_name
-    from legenda.extractors.extraction import fingerprint, load_captioner
-    from legenda.hub import find_model, is_of_transformers
+    from legenda.hub import find_model
     from legenda.jobs.engine import Load, run_job
     from legenda.jobs.job import open_job
 
@@ -174,18 +172,57 @@ def _caption_job(options: CaptionOptions, out: Path) -> None:
     describe_shards(stats, out, "images", "captioned")
 
 
+@dataclass(frozen=True)
+class CaptionTask:
+    """Captions of images, which the lines of a shard hold."""
+
+    pipeline: Pipeline
+    search: SearchOptions
+    num_captions: int = 1
+    batch_size: int = 16
+
+    def process(self, names: Sequence[str], folder: Path) -> Iterator[ImageResult]:
+        """Yield the captions of each image, or the error."""
+        for result in self.pipeline.caption_files(
+            names, self.search, folder=folder, num_captions=self.num_captions, batch_size=self.batch_size
+        ):
+            if result.error is None:
+                yield ImageResult(json_entry(result))
+            else:
+                yield failure(result.image, result.error)
+
+    def save(self, results: Sequence[ImageResult], path: Path) -> None:
+        """Write nothing: captions need no store beside the shard's lines."""
+
+
+def load_captioner(
+    model: Path, extractor: str | None, options: Mapping[str, Any], settings: Mapping[str, Any], device: str
+) -> CaptionTask:
+    """Return the task of workers; options: further ones of `legenda.open`; settings: further fields of the task."""
+    return CaptionTask(open_pipeline(model, extractor, device, **options), **settings)
+
+
+def fingerprint(run: Path) -> str:
+    """Return the SHA-256 of a run's configuration and vocabulary, and of the checksum that its weights have.
+
+    For an exported model that of export.json, which holds the digests of the other files.
+    """
+    if is_of_transformers(run):
+        return str(run)
+    if is_exported(run):
+        return hashlib.sha256((run / SETTINGS).read_bytes()).hexdigest()
+    from legenda.models.weights import read_checksum  # late: it imports PyTorch, which exported models do without
+
+    digest = hashlib.sha256(read_checksum(run / WEIGHTS).encode())
+    for path in (run / CONFIG, run / VOCABULARY):
+        if path.is_file():
+            digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
 def _flags(options: CaptionOptions) -> dict[str, Any]:
     """Return further arguments of `legenda.open`."""
     return {name: getattr(options, name) for name in _OF_OPEN}
-
-
-def report_skipped(errors: Sequence[str], total: int, images: str, note: str = "") -> None:
-    """Print the errors of images that were skipped; raise DataError where there are any."""
-    if len(errors) == total == 1:
-        raise DataError(f"{errors[0]}{note}")
-    if errors:
-        print("\n".join(map(escape_controls, errors)), file=sys.stderr)
-        raise DataError(f"{len(errors)} of {total} {images} were skipped; repair or leave out those named above{note}")
 
 
 def format_captions(results: Iterable[ImageCaptions], output_format: Format) -> Iterator[str]:

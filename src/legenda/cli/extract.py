@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import tyro
 from pydantic import model_validator
 
-from legenda.cli.caption import is_folder, report_skipped
-from legenda.cli.options import JobOptions
+from legenda.cli.jobs import JobOptions, check_engine, describe_shards, is_folder, report_skipped
 from legenda.compute import ComputeOptions
 from legenda.config import PositiveFloat, PositiveInt
-from legenda.errors import ConfigError, DataError, import_extra
+from legenda.errors import ConfigError, import_extra
 from legenda.extractors import load_extractor
 from legenda.extractors.base import absolute_name
 from legenda.extractors.extraction import FeatureTask, extract_file, extract_shards, load_features, sampled_identity
 from legenda.images import FrameSampling
 from legenda.images.files import Medium, find_names
-from legenda.jobs.engine import EngineName, Load, require_ray, run_job
-from legenda.jobs.job import JobStats
+from legenda.jobs.engine import Load, run_job
 from legenda.terminal import progress_bar
 
 if TYPE_CHECKING:
@@ -122,25 +120,3 @@ def run(options: ExtractOptions) -> None:
         f"{len(report.skipped)} skipped"
     )
     report_skipped([reason for _, reason in report.skipped], len(names), f"{medium}s")
-
-
-def check_engine(engine: EngineName, device: str) -> None:
-    """Raise ConfigError where Ray is not installed, or is asked for numbered devices."""
-    if engine == "ray":
-        if ":" in device or "," in device:
-            raise ConfigError(f"--engine ray assigns the GPUs itself; use --device cuda, not {device}")
-        require_ray()
-
-
-def describe_shards(stats: JobStats, out: Path, images: str, done: str) -> None:
-    """Print what a job has done; raise DataError where images failed."""
-    by_call = stats.images - stats.cached
-    rate = by_call / max(stats.seconds, 1e-9)
-    print(
-        f"{stats.images} {images} in {stats.shards} shards of {out}, {stats.failed} of them failed; {by_call} by this "
-        f"call in {stats.seconds:.0f} s, {rate:.1f} {images}/s"
-    )
-    if stats.failed:
-        raise DataError(
-            f"{stats.failed} of {stats.images} {images} could not be {done}; see the lines with an error in {out}"
-        )

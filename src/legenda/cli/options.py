@@ -8,38 +8,19 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import tyro
 from pydantic_core import PydanticUndefined
 
 from legenda.compute import ComputeOptions
-from legenda.config import Config, PositiveInt, map_paths
+from legenda.config import map_paths
 from legenda.errors import OF_TRANSFORMERS, ConfigError, DataError, LegendaError
 from legenda.io import check_output, check_writable, follow_links
 from legenda.run_folder import CONFIG, EVALUATIONS, RUN_FILES, read_config
 from legenda.terminal import unguarded
 
 T = TypeVar("T")
-
-
-class JobOptions(Config):
-    """How many images are processed."""
-
-    engine: Literal["local", "pool", "ray"] = "local"
-    """local, this process; pool, several processes of this machine, which share its GPUs; ray, those of Ray on this
-    machine or on a cluster. The output is the same."""
-    workers: PositiveInt | None = None
-    """Processes of pool and ray, by default 2, which share the cores. local computes with all cores or, where workers
-    are given, with one such share of them, so that the files of all three are equal."""
-    shard_size: PositiveInt = 1000
-    """Images of a shard, which a stop may cost."""
-    allow_urls: bool = False
-    """Fetch images that are named by URLs."""
-
-    def shares(self) -> int:
-        """Return the number of workers that share the cores."""
-        return self.workers or (1 if self.engine == "local" else 2)
 
 
 def parse(options: type[T], arguments: Sequence[str], command: str) -> T:

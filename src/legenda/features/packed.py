@@ -30,10 +30,9 @@ from legenda.errors import DataError
 from legenda.features.base import FeatureStore, Image
 from legenda.images.regions import UNNAMED, ImageRegions, check_regions, extractor_name
 from legenda.io import atomic_write, get_field, read_json, read_text, verified
+from legenda.jobs.job import MANIFEST
 
 FORMAT = "legenda.features.1"
-MANIFEST = "manifest.json"
-"""The file that describes a job in the folder of its shards."""
 _DTYPES = {"F16": "<f2", "F32": "<f4", "I64": "<i8"}
 _TYPES = {"features": ("F16", "F32"), "boxes": ("F32",), "offsets": ("I64",), "checksums": ("I64",)}
 """Safetensors' names of the types that the arrays of a store may have."""

@@ -1,7 +1,7 @@
-"""Jobs: captioning and feature extraction of any number of images, in shards, by one engine, resumed after a stop."""
+"""Jobs: a function over any number of images, in shards, by one engine, resumed after a stop."""
 
 from legenda.extractors.extraction import ExtractionReport, extract_store
 from legenda.jobs.engine import run_job
 from legenda.jobs.job import Job, JobStats, open_job
 
-__all__ = ["ExtractionReport", "Job", "JobStats", "extract_store", "open_job", "run_job"]
+__all__ = ["Job", "JobStats", "open_job", "run_job"]

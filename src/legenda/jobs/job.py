@@ -18,14 +18,12 @@ from itertools import groupby, islice
 from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from legenda.errors import ConfigError, DataError, LegendaError
-from legenda.features.packed import MANIFEST
 from legenda.images.files import Medium, is_url, list_images, order_by_size, reject_url
-from legenda.images.regions import ImageRegions
 from legenda.io import atomic_write, get_field, read_json, verified, write_json
 
 _SORT_SIZE = 100_000
@@ -95,22 +93,25 @@ def names_of_shard(listing: Path, index: Path, shard: int) -> list[str]:
     return [os.fsdecode(name) for line in lines if (name := line.strip(b"\r"))]
 
 
-Kind = Literal["captions", "features"]
-"""What a job makes of images."""
+MANIFEST = "manifest.json"
+"""What a folder of shards is of: its settings, and how many images and shards it has."""
 LISTING = "names.txt"
 INDEX = "index.bin"
 
 
 @dataclass(frozen=True)
 class Job:
-    """A folder of shards of captions or features; relative names in its listing are relative to `base`."""
+    """A folder of shards; relative names in its listing are relative to `base`.
+
+    kind: what the shards hold, such as "captions" or "features"; their files begin with it.
+    """
 
     folder: Path
     listing: Path
     base: Path
     images: int
     shards: int
-    kind: Kind
+    kind: str
 
     def shard(self, number: int) -> Path:
         """Return the file with the lines of a shard."""
@@ -140,7 +141,7 @@ def open_job(
     folder: Path,
     settings: Mapping[str, Any],
     *,
-    kind: Kind,
+    kind: str,
     shard_size: int,
     sources: Sequence[str] = (),
     names: Sequence[str] | None = None,
@@ -231,10 +232,10 @@ MAX_ATTEMPTS = 2
 
 @dataclass(frozen=True)
 class ImageResult:
-    """What a shard holds of an image: its line, with an "error" where it failed, and the regions of features."""
+    """What a shard holds of an image: a line, with an "error" where it failed, and what `ImageTask.save` writes of it."""
 
     line: Mapping[str, Any]
-    regions: ImageRegions | None = None
+    content: Any = None
 
 
 def failure(name: str, error: str) -> ImageResult:

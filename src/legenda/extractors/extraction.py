@@ -1,8 +1,7 @@
-"""What workers make of images: captions, features, or features of the frames of videos; in shards and in one file."""
+"""Features of any number of images or videos, by jobs: in one store, or in the shards of a folder."""
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,16 +9,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from legenda.compute import ComputeOptions, Precision, SearchOptions
+from legenda.compute import ComputeOptions, Precision
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.extractors.base import load_extractor
 from legenda.features import open_features, write_store
 from legenda.features.base import Image
-from legenda.hub import is_of_transformers
 from legenda.images.extractor import Extractor, identify
 from legenda.images.files import ImageFile, check_ids, extract_batch, image_id, is_url, read_batches
 from legenda.images.regions import check_regions, extractor_name, is_same_extractor
@@ -27,63 +25,6 @@ from legenda.images.video import FrameSampling, extract_video
 from legenda.io import check_output, locked
 from legenda.jobs.engine import run_job
 from legenda.jobs.job import ImageResult, Job, JobStats, digest_files, failure, open_job
-from legenda.run_folder import CONFIG, VOCABULARY, WEIGHTS
-from legenda.runtime.folder import SETTINGS, is_exported
-
-if TYPE_CHECKING:
-    from legenda.pipeline import Pipeline
-
-
-@dataclass(frozen=True)
-class CaptionTask:
-    """Captions images; all is in the lines."""
-
-    pipeline: Pipeline
-    search: SearchOptions
-    num_captions: int = 1
-    batch_size: int = 16
-
-    def process(self, names: Sequence[str], folder: Path) -> Iterator[ImageResult]:
-        """Yield the captions of each image, or the error."""
-        from legenda.pipeline import json_entry
-
-        for result in self.pipeline.caption_files(
-            names, self.search, folder=folder, num_captions=self.num_captions, batch_size=self.batch_size
-        ):
-            if result.error is None:
-                yield ImageResult(json_entry(result))
-            else:
-                yield failure(result.image, result.error)
-
-    def save(self, results: Sequence[ImageResult], path: Path) -> None:
-        """Write no other file."""
-
-
-def load_captioner(
-    model: Path, extractor: str | None, options: Mapping[str, Any], settings: Mapping[str, Any], device: str
-) -> CaptionTask:
-    """Return the task of workers; options: further ones of `legenda.open`; settings: further fields of the task."""
-    from legenda.pipeline import open as open_pipeline
-
-    return CaptionTask(open_pipeline(model, extractor, device, **options), **settings)
-
-
-def fingerprint(run: Path) -> str:
-    """Return the SHA-256 of a run's configuration and vocabulary, and of the checksum that its weights have.
-
-    For an exported model that of export.json, which holds the digests of the other files.
-    """
-    if is_of_transformers(run):
-        return str(run)
-    if is_exported(run):
-        return hashlib.sha256((run / SETTINGS).read_bytes()).hexdigest()
-    from legenda.models.weights import read_checksum  # late: it imports PyTorch, which exported models do without
-
-    digest = hashlib.sha256(read_checksum(run / WEIGHTS).encode())
-    for path in (run / CONFIG, run / VOCABULARY):
-        if path.is_file():
-            digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -125,7 +66,7 @@ class FeatureTask:
 
     def save(self, results: Sequence[ImageResult], path: Path) -> None:
         """Write the store of a shard, unless all its images failed."""
-        stored = [(image_id(result.line["image"]), *result.regions) for result in results if result.regions is not None]
+        stored = [(image_id(result.line["image"]), *result.content) for result in results if result.content is not None]
         if stored:
             write_store(path, stored, extractor=self.identity, sync=True)
 
