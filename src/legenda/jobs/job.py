@@ -232,7 +232,7 @@ MAX_ATTEMPTS = 2
 
 @dataclass(frozen=True)
 class ImageResult:
-    """What a shard holds of an image: a line, with an "error" where it failed, and what `ImageTask.save` writes of it."""
+    """What a shard holds of an image: a line, with an "error" where it failed, and what the task saves of it."""
 
     line: Mapping[str, Any]
     content: Any = None
