@@ -14,7 +14,6 @@ import sys
 from pathlib import Path
 
 import legenda
-from legenda.compute import SearchOptions
 from legenda.config import to_json
 from legenda.data.captions import KarpathyData
 from legenda.data.scenes import draw_scene, make_scene, references
@@ -51,7 +50,7 @@ def main(folder: Path) -> dict[str, float | None]:
     train("transformer", sizes, task, (training,), folder / "run", sections={"data": to_json(data, folder / "run")})
 
     model = legenda.load(folder / "run")
-    captions = generate_captions(model, task.validation, options=SearchOptions(beam_size=2))
+    captions = generate_captions(model, task.validation, config=model.generation_config.replace(beam_size=2))
     scores = score_captions(captions, task.validation)
     for image, text in list(captions.items())[:3]:
         print(f"{image}: {text}")

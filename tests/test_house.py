@@ -183,19 +183,8 @@ def torch_imports(files: dict[str, Path]) -> set[str]:
 # What is still to be mended; the entries go, none is added.
 KNOWN_ARROWS: frozenset[tuple[str, str]] = frozenset(
     {
-        ("legenda.evaluation.comparison", "legenda.cli.compare"),
-        ("legenda.evaluation.evaluate", "legenda.cli.evaluate"),
-        ("legenda.evaluation.evaluate", "legenda.extras.vqa.data"),
-        ("legenda.importers.load", "legenda.extras.vqa.model"),
-        ("legenda.metrics", "legenda.extras.vqa.metric"),
-        ("legenda.metrics.scoring", "legenda.cli.score"),
-        ("legenda.metrics.scoring", "legenda.models.clip"),
         ("legenda.photo.regions", "legenda.models.weights"),
         ("legenda.photo.vision", "legenda.models.weights"),
-        ("legenda.report.report", "legenda.cli.report"),
-        ("legenda.runtime.captioner", "legenda.compute"),
-        ("legenda.runtime.search", "legenda.compute"),
-        ("legenda.runtime.settings", "legenda.compute"),
     }
 )
 KNOWN_CIRCLES: frozenset[frozenset[str]] = frozenset(
@@ -204,30 +193,6 @@ KNOWN_CIRCLES: frozenset[frozenset[str]] = frozenset(
             {
                 "legenda.evaluation.hub_captioner",
                 "legenda.evaluation.runs",
-            }
-        ),
-        frozenset(
-            {
-                "legenda.cli.score",
-                "legenda.metrics.scoring",
-            }
-        ),
-        frozenset(
-            {
-                "legenda.cli.compare",
-                "legenda.evaluation.comparison",
-            }
-        ),
-        frozenset(
-            {
-                "legenda.cli.evaluate",
-                "legenda.evaluation.evaluate",
-            }
-        ),
-        frozenset(
-            {
-                "legenda.cli.report",
-                "legenda.report.report",
             }
         ),
     }

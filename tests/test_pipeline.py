@@ -11,7 +11,6 @@ from PIL import Image
 
 import legenda
 import legenda.images.files as images_module
-from legenda.compute import SearchOptions
 from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scenes
 from legenda.decoding import GenerationOutput
@@ -140,7 +139,7 @@ def test_samples_of_an_image_do_not_depend_on_its_batch(pipeline, scenes, tmp_pa
         scene.save(tmp_path / name)
 
     def draw(names, batch_size, seed=3):
-        options = SearchOptions(do_sample=True, seed=seed, temperature=2.0)
+        options = {"do_sample": True, "seed": seed, "temperature": 2.0}
         found = pipeline.caption_files(names, options, folder=tmp_path, batch_size=batch_size, num_captions=3)
         return [[caption.text for caption in image.captions] for image in found]
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from legenda.compute import SearchOptions
 from legenda.data.captions import ScenesData
 from legenda.errors import CheckpointError, LegendaError
 from legenda.evaluation.describe import inspect_run, model_card
@@ -53,7 +52,7 @@ def test_values_of_other_types_are_one_sentence_or_are_used(run):
             try:
                 inspect_run(run)
                 config = read_config(run)
-                caption_settings(config, "val", SearchOptions(), "fast")
+                caption_settings(config, "val", {}, "fast")
                 damaged = dataclasses.replace(loaded, config=config)
                 model_card(damaged, "user/model")
                 damaged.data()

@@ -17,7 +17,6 @@ from experiment import FIRST_SEED, ConditionRun, Experiment, Metric
 from jaxtyping import Float
 from torch import Tensor
 
-from legenda.compute import SearchOptions
 from legenda.errors import ConfigError
 from legenda.evaluation.runs import load_captioner_run
 from legenda.io import get_field, read_json, write_json
@@ -194,8 +193,8 @@ def sample_diversity(run: ConditionRun) -> float:
     indices = np.arange(min(NUM_IMAGES, len(split)))
     samples: dict[str, list[str]] = {}
     for seed in range(NUM_SAMPLES):
-        options = SearchOptions(do_sample=True, beam_size=1, seed=seed)
-        for image, caption in generate_captions(model, split, options=options, indices=indices).items():
+        config = model.generation_config.replace(do_sample=True, seed=seed)
+        for image, caption in generate_captions(model, split, config=config, indices=indices).items():
             samples.setdefault(image, []).append(caption)
     return measure_diversity(samples).self_cider
 

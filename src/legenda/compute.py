@@ -1,23 +1,21 @@
-"""Options of all commands that run a model: device, precision, compilation and search."""
+"""Options of what runs a model: device, precision and compilation."""
 
 from __future__ import annotations
 
 import os
 import re
-import sys
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from legenda.config import Config, Count, NonNegativeFloat, NonNegativeInt, PositiveFraction, PositiveInt
+from legenda.config import Config
 from legenda.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
 
 Precision = Literal["float32", "bf16", "fp16"]
-_OF_SAMPLING, _OF_BEAMS = ("top_k", "top_p", "trigram_penalty", "seed"), ("num_beam_groups", "length_penalty", "must")
 _DTYPES = {"float32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
@@ -108,97 +106,6 @@ class RunOptions(ComputeOptions):
             if self.precision == "bf16" and self.resolve().type == "cpu":
                 raise ConfigError("compiled steps compute in float32 on the CPU; leave compile or bf16 out")
             compile_step()
-
-
-class SearchOptions(Config):
-    """How captions are searched for; options that are None are those of the model's generation config.
-
-    Raise ConfigError for a value out of range, and for an option of sampling without do_sample or of beams with it.
-    """
-
-    beam_size: Count = 3
-    """Number of beams."""
-    max_length: Count | None = None
-    """Most tokens of a caption, its end included."""
-    length_penalty: NonNegativeFloat | None = None
-    """Exponent p of the number of tokens n by which scores of beams are divided: n**p, or as the model normalizes."""
-    do_sample: bool = False
-    """Draw the tokens at random instead of beam search."""
-    temperature: Annotated[float, Field(ge=1e-6, le=2.0**63)] = 1.0
-    """Divides the log-probabilities; in beam search all but those of the first token."""
-    top_k: PositiveInt | None = None
-    """Sample from the k likeliest tokens."""
-    top_p: PositiveFraction | None = None
-    """Sample from the fewest tokens whose probabilities reach p."""
-    seed: NonNegativeInt = 0
-    """Seed of the sampling."""
-    num_beam_groups: PositiveInt = 1
-    """Groups of diverse beam search, which divide the beam size."""
-    diversity_penalty: NonNegativeFloat = 0.5
-    """What a token loses for each time that earlier groups have chosen it at the same position."""
-    no_repeat_ngram_size: NonNegativeInt | None = None
-    """Never generate an n-gram of this size twice: 3 blocks repeated trigrams, 0 allows all."""
-    trigram_penalty: NonNegativeFloat | None = None
-    """Subtracted from the log-probability of a sampled token for each earlier occurrence of its trigram."""
-    forbidden_last_words: tuple[str, ...] | None = None
-    """Words that no caption ends with, such as a, the and of."""
-    must: tuple[str, ...] | None = None
-    """Words that occur in every caption; a|b is one of several."""
-
-    @model_validator(mode="after")
-    def _check_search(self) -> Self:
-        names, remedy = (
-            (_OF_BEAMS, "is for beam search; leave it or --do-sample out")
-            if self.do_sample
-            else (_OF_SAMPLING, "is for sampling; add --do-sample or leave it out")
-        )
-        for name in names:
-            if getattr(self, name) != SearchOptions.model_fields[name].default:
-                raise ConfigError(f"--{name.replace('_', '-')} {remedy}")
-        if self.beam_size % self.num_beam_groups:
-            raise ConfigError(
-                f"num_beam_groups must divide the beam size {self.beam_size}, {self.num_beam_groups} does not"
-            )
-        return self
-
-    def check_captions(self, num_captions: int) -> None:
-        """Raise ConfigError for more captions of an image than beams, and for none."""
-        if num_captions < 1 or (num_captions > self.beam_size and not self.do_sample):
-            raise ConfigError(f"num_captions must lie between 1 and beam_size={self.beam_size}, not {num_captions}")
-
-    def describe(self) -> str:
-        """Return the kind of search in a few words."""
-        return f"samples of seed {self.seed}" if self.do_sample else f"beam {self.beam_size}"
-
-    def select(self) -> SearchOptions:
-        """Return these options alone, where the object holds others too."""
-        return SearchOptions(**{name: getattr(self, name) for name in SearchOptions.model_fields})
-
-
-_threads: list[int] = []
-"""The threads that `set_num_threads` has set, in the last place."""
-
-
-def get_num_threads() -> int:
-    """Return the threads of an operation: PyTorch's where it is imported, else as many as were set.
-
-    By default OMP_NUM_THREADS, as in PyTorch, or the CPUs that this process may use.
-    """
-    if torch := sys.modules.get("torch"):
-        return torch.get_num_threads()
-    if _threads:
-        return _threads[-1]
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
-    if wanted.isdecimal() and int(wanted) > 0:
-        return int(wanted)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def set_num_threads(count: int) -> None:
-    """Set the threads of an operation, of sessions of ONNX Runtime that are opened later and of PyTorch."""
-    _threads[:] = [count]
-    if torch := sys.modules.get("torch"):
-        torch.set_num_threads(count)
 
 
 def count_cuda_devices() -> int:

@@ -41,7 +41,7 @@ class _ConfigMeta(type(BaseModel)):
         try:
             return super().__call__(*args, **values)
         except ValidationError as error:
-            name = "--" if cls.__name__.endswith("Options") else cls.__name__
+            name = "--" if cls.__name__.endswith(("Options", "Command")) else cls.__name__
             raise ConfigError(describe(error, cast(Any, cls), name)) from None
 
 

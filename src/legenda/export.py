@@ -65,7 +65,7 @@ def export_captioner(
     Raise ConfigError where a package is missing or the decoder has no state of fixed size, and CheckpointError where an
     output differs from PyTorch's by more than TOLERANCE; nothing is written then.
     """
-    out, generation_config = Path(out), resolve_config(model, None, max_length=max_length)
+    out, generation_config = Path(out), resolve_config(model, None, {"max_length": max_length})
     length = generation_config.max_length
     if int8 and format != "onnx":
         raise ConfigError("int8 weights are those of ONNX files; leave int8 out, or choose the format onnx")

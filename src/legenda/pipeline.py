@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 from PIL import Image
 
-from legenda.compute import Precision, RunOptions, SearchOptions
-from legenda.config import merge
+from legenda.compute import Precision, RunOptions
 from legenda.errors import ConfigError, DataError
 from legenda.extractors.base import resolve_extractor
 from legenda.hub import find_model
@@ -35,6 +34,7 @@ from legenda.photo.things import Thing, describe_things, read_things
 from legenda.runtime.captioner import Captioned, Captioner, OnnxCaptioner
 from legenda.runtime.folder import is_exported
 from legenda.runtime.search import SearchOutput
+from legenda.runtime.settings import GenerationConfig, Overrides, override
 from legenda.text import Vocabulary
 
 if TYPE_CHECKING:
@@ -174,30 +174,40 @@ class Pipeline:
         self,
         images: ImageInput | Iterable[ImageInput],
         *,
-        beam_size: int = 3,
         num_captions: int = 1,
         batch_size: int = 16,
         allow_urls: bool = False,
-        **options: Any,
+        generation_config: GenerationConfig | None = None,
+        **overrides: object,
     ) -> Any:
         """Return the caption of one image, or the captions of several images in a list.
 
         images: paths, PIL images, arrays of uint8, `(H, W, 3)` or gray `(H, W)`, bytes or open files of encoded images,
         or any iterable of these, which is read batch by batch; with allow_urls, URLs too.
         num_captions: where it is above 1, each image has a list of up to so many captions, the best first. batch_size:
-        images of a batch. options: others of `SearchOptions` by name, such as length_penalty=0.7, or do_sample=True and
-        top_p=0.9. A caption is a `GeneratedCaption` with `text`, `words`, `tokens`, `log_prob`, `attention` and
-        `boxes`. Raise DataError, naming the image, for one that cannot be read or extracted.
+        images of a batch. generation_config: by default the model's; overrides: fields of it, such as beam_size=5, or
+        do_sample=True and top_p=0.9. A caption is a `GeneratedCaption` with `text`, `words`, `tokens`, `log_prob`,
+        `attention` and `boxes`. Raise DataError, naming the image, for one that cannot be read or extracted.
         """
-        search_options = merge(SearchOptions, {"beam_size": beam_size, **options}, "caption")
-        search_options.check_captions(num_captions)
+        config = self.search_config(overrides, num_captions, generation_config)
         captions: list[Any] = []
         for batch in self._extract(images, batch_size, allow_urls=allow_urls):
-            for result in self._caption(batch, search_options, num_captions, need_attention=True):
+            for result in self._caption(batch, config, num_captions, need_attention=True):
                 if result.error is not None:
                     raise DataError(result.error)
                 captions.append(list(result.captions) if num_captions > 1 else result.captions[0])
         return captions[0] if is_image_input(images) else captions
+
+    def search_config(
+        self, overrides: Overrides, num_captions: int = 1, generation_config: GenerationConfig | None = None
+    ) -> GenerationConfig:
+        """Return how a call searches: the model's configuration with the call's fields over it.
+
+        Raise ConfigError for values out of range, words outside the vocabulary, and more captions than beams.
+        """
+        config = override(generation_config or self.captioner.generation_config, overrides, self.vocabulary)
+        config.check_captions(num_captions)
+        return config
 
     def extract(
         self, images: ImageInput | Iterable[ImageInput], *, batch_size: int = 16, allow_urls: bool = False
@@ -220,7 +230,7 @@ class Pipeline:
     def caption_files(
         self,
         names: Sequence[str],
-        options: SearchOptions | None = None,
+        search: Overrides | None = None,
         *,
         folder: Path = Path(),
         num_captions: int = 1,
@@ -230,12 +240,14 @@ class Pipeline:
     ) -> Iterator[ImageCaptions]:
         """Yield the captions of each image, in order, or the error for one that cannot be read or extracted.
 
-        names: paths relative to `folder`, or URLs, which are fetched. options: of the search. An image on which the
-        extractor fails, or whose features do not fit the model or give no finite scores, does not affect its batch.
-        progress: called with the number of images done and in total. need_attention: whether the captions have their
-        attention, and come with the image. A thread extracts the next batch while the caller works.
+        names: paths relative to `folder`, or URLs, which are fetched. search: what is set over the model's
+        generation_config. An image on which the extractor fails, or whose features do not fit the model or give no
+        finite scores, does not affect its batch. progress: called with the number of images done and in total.
+        need_attention: whether the captions have their attention, and come with the image. A thread extracts the next
+        batch while the caller works.
         """
         done = 0
+        config = self.search_config(search or {}, num_captions)
 
         def extract_next() -> list[ImageFile]:
             batch = next(batches, [])
@@ -247,7 +259,7 @@ class Pipeline:
             following = pool.submit(extract_next)
             while batch := following.result():
                 following = pool.submit(extract_next)
-                yield from self._caption(batch, options or SearchOptions(), num_captions, need_attention=need_attention)
+                yield from self._caption(batch, config, num_captions, need_attention=need_attention)
                 done += len(batch)
                 progress(done, len(names))
 
@@ -274,20 +286,20 @@ class Pipeline:
             yield batch
 
     def _caption(
-        self, batch: Sequence[ImageFile], options: SearchOptions, count: int, *, need_attention: bool
+        self, batch: Sequence[ImageFile], config: GenerationConfig, count: int, *, need_attention: bool
     ) -> Iterator[ImageCaptions]:
         """Yield the captions of each image of a batch, or its error."""
         captioned: dict[int, ImageCaptions] = {}
         readable = [file for file in batch if file.regions is not None]
-        for files, found in self._search(readable, options, count, need_attention) if readable else ():
+        for files, found in self._search(readable, config, count, need_attention) if readable else ():
             for index, file in enumerate(files):
-                captions = tuple(self._captions_of(found, file, index, options))
+                captions = tuple(self._captions_of(found, file, index, config))
                 captioned[id(file)] = ImageCaptions(file.name, captions, pixels=file.image if need_attention else None)
         for file in batch:
             yield captioned.get(id(file)) or ImageCaptions(file.name, error=file.error)
 
     def _captions_of(
-        self, captioned: Captioned, file: ImageFile, image: int, options: SearchOptions
+        self, captioned: Captioned, file: ImageFile, image: int, config: GenerationConfig
     ) -> list[GeneratedCaption]:
         """Return the captions of an image of a batch, with what the extractor sees where it is `photo`."""
         captions = extract_captions(captioned, self.vocabulary, image)
@@ -296,7 +308,7 @@ class Pipeline:
         features, boxes = file.regions
         assert boxes is not None
         things = read_things(features, boxes)
-        if not options.must and self._is_unsure(things, captioned.output, image):
+        if not config.required_tokens and self._is_unsure(things, captioned.output, image):
             captions = [_of_words(captions[0], describe_things(things, features[0]))]
         return [replace(caption, things=things) for caption in captions]
 
@@ -313,19 +325,19 @@ class Pipeline:
         return float(output.log_probs[image, 0].sum()) / length < self.least_log_prob
 
     def _search(
-        self, files: Sequence[ImageFile], options: SearchOptions, count: int, need_attention: bool
+        self, files: Sequence[ImageFile], config: GenerationConfig, count: int, need_attention: bool
     ) -> Iterator[tuple[Sequence[ImageFile], Captioned]]:
         """Yield images with the output of their search: all, or single ones where that fails.
 
         An image that fails alone keeps the error.
         """
-        consensus = None if options.do_sample else self.consensus
+        consensus = None if config.do_sample else self.consensus
         regions = [file.regions for file in files if file.regions is not None]
         try:
             captioned = self.captioner.search(
                 regions,
-                options,
-                num_captions=count if consensus is None else options.beam_size,
+                config,
+                num_captions=count if consensus is None else config.beam_size,
                 names=[Path(file.name).name for file in files],  # samples do not depend on the folder
                 need_attention=need_attention,
             )
@@ -334,7 +346,7 @@ class Pipeline:
                 files[0].fail(error)
                 return
             for file in files:
-                yield from self._search([file], options, count, need_attention)
+                yield from self._search([file], config, count, need_attention)
             return
         if consensus is not None:
             whole = np.stack([features[0] for features, _ in regions])

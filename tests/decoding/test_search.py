@@ -6,10 +6,10 @@ import pytest
 import torch
 from test_generation_options import sequences_of
 
-from legenda.compute import SearchOptions
 from legenda.decoding import beam_search, greedy
 from legenda.decoding.search import search
 from legenda.errors import ConfigError
+from legenda.runtime.settings import check_overrides, override
 from legenda.text import Vocabulary
 
 EOS = 0
@@ -18,7 +18,8 @@ WORDS = Vocabulary(("<end>", "a", "dog"))
 
 def run(model, **options):
     count = options.pop("num_captions", 1)
-    return search(model, model.regions, SearchOptions(**options), WORDS, num_captions=count, need_attention=True)
+    config = override(model.generation_config, options, WORDS)
+    return search(model, model.regions, config, num_captions=count, need_attention=True)
 
 
 def test_samples_have_a_seed_and_top_k_1_is_greedy(table_model):
@@ -77,4 +78,4 @@ def test_forbidden_last_words(table_model):
 )
 def test_invalid_options(options, message):
     with pytest.raises(ConfigError, match=message):
-        SearchOptions(**options)
+        check_overrides(options)

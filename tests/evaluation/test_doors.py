@@ -83,12 +83,11 @@ def test_captions_are_the_same_by_every_door(name, sizes, threshold, sized, run_
 def _check_served(pipeline, images, expected):
     testclient = pytest.importorskip("fastapi.testclient", reason="needs the extra serve")
     pytest.importorskip("multipart", reason="needs the extra serve")
-    from legenda.compute import SearchOptions
     from legenda.serve.app import create_app
     from legenda.serve.engine import Engine
 
     with Engine({"run": pipeline}) as engine:
-        app = create_app(engine, {}, SearchOptions())
+        app = create_app(engine, {}, {})
         with testclient.TestClient(app, base_url="http://localhost") as client:
             for image, caption in zip(images, expected, strict=True):
                 file = io.BytesIO()

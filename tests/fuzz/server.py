@@ -37,7 +37,6 @@ def train(folder: Path) -> Path:
 
 def create_app(folder: Path) -> Any:
     """Return the application with a small model of scenes."""
-    from legenda.compute import SearchOptions
     from legenda.evaluation.runs import load_captioner_run
     from legenda.pipeline import Pipeline
     from legenda.serve.app import create_app
@@ -48,7 +47,7 @@ def create_app(folder: Path) -> Any:
     models = {"run": Pipeline(run.captioner, run.resolve_extractor(None))}
     (folder / "samples").mkdir()
     samples = sample_images(folder / "samples", [], scenes=True)
-    return create_app(Engine(models), samples, SearchOptions(), allowed_hosts=["testserver"])
+    return create_app(Engine(models), samples, {}, allowed_hosts=["testserver"])
 
 
 def draw(number: int = 1) -> bytes:

@@ -13,25 +13,25 @@ import torch
 from torch.nn import functional as F
 
 import legenda
-from legenda.compute import SearchOptions
 from legenda.data.scenes import draw_scene, make_scenes
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.torch_captioner import TorchCaptioner
 from legenda.export import export_captioner
 from legenda.pipeline import Pipeline
 from legenda.runtime.captioner import OnnxCaptioner
+from legenda.runtime.settings import override
 from legenda.text import Vocabulary
 
 MODELS = ("transformer", "ngsan", "ort", "aoanet", "xlan", "xtransformer", "updown", "mdsan", "meshed")
 SIZES = {"dim": 16, "num_heads": 2, "num_layers": 2, "decoder_layers": 2, "ff_dim": 24, "mid_dim": 4, "additive_dim": 8}
 WORDS = ["a", "the", "of", "dog", "cat", "bird", "red", "blue", "green", "on", "in", "near", "runs", "sits", "two"]
 SEARCHES = [
-    SearchOptions(beam_size=1),
-    SearchOptions(beam_size=4),
-    SearchOptions(beam_size=4, num_beam_groups=2, length_penalty=1.0, temperature=0.8),
-    SearchOptions(beam_size=2, must=("dog", "red|blue")),
-    SearchOptions(do_sample=True, top_p=0.9, trigram_penalty=1.0),
-    SearchOptions(beam_size=3, length_penalty=0.0, no_repeat_ngram_size=2, forbidden_last_words=("a", "the", "of")),
+    {"beam_size": 1},
+    {"beam_size": 4},
+    {"beam_size": 4, "num_beam_groups": 2, "length_penalty": 1.0, "temperature": 0.8},
+    {"beam_size": 2, "must": ("dog", "red|blue")},
+    {"do_sample": True, "top_p": 0.9, "trigram_penalty": 1.0},
+    {"beam_size": 3, "length_penalty": 0.0, "no_repeat_ngram_size": 2, "forbidden_last_words": ("a", "the", "of")},
 ]
 
 
@@ -88,9 +88,10 @@ def _unchecked_shapes():
 
 def check_equal(model: legenda.models.Captioner, exported: OnnxCaptioner, images, searches=SEARCHES) -> None:
     for options in searches:
-        count = 2 if options.beam_size > 1 or options.do_sample else 1
-        expected = TorchCaptioner(model).search(images, options, num_captions=count, need_attention=True)
-        actual = exported.search(images, options, num_captions=count, need_attention=True)
+        config = override(model.generation_config, options, model.vocabulary)
+        count = 2 if config.beam_size > 1 or config.do_sample else 1
+        expected = TorchCaptioner(model).search(images, config, num_captions=count, need_attention=True)
+        actual = exported.search(images, config, num_captions=count, need_attention=True)
         np.testing.assert_array_equal(actual.output.tokens, expected.output.tokens)
         np.testing.assert_allclose(actual.output.scores, expected.output.scores, atol=1e-4)
         np.testing.assert_allclose(actual.output.log_probs, expected.output.log_probs, atol=1e-4)
@@ -134,7 +135,8 @@ def test_eight_bits_make_a_fourth_of_the_size(tmp_path):
     assert plain.int8_difference is None
     assert 0 < small.int8_difference < 0.5
     images = draw_regions([5] * 6, 256, seed=9)
-    first, second = (OnnxCaptioner.load(tmp_path / name).search(images, SearchOptions()) for name in ("plain", "small"))
+    config = model.generation_config
+    first, second = (OnnxCaptioner.load(tmp_path / name).search(images, config) for name in ("plain", "small"))
     np.testing.assert_array_equal(first.output.tokens, second.output.tokens)
 
 
@@ -209,7 +211,7 @@ def test_regions_that_do_not_fit_are_refused(exported):
     boxes = np.array([[0, 0, 1, 1]], np.float32)
     for images in ([(np.zeros((1, width + 1), np.float32), boxes)], [(np.zeros((1, width), np.float32), None)]):
         with pytest.raises(DataError):
-            captioner.search(images, SearchOptions())
+            captioner.search(images, captioner.generation_config)
 
 
 def test_nothing_imports_pytorch(exported):
@@ -218,18 +220,17 @@ def test_nothing_imports_pytorch(exported):
 import sys
 sys.modules.update(torch=None, jaxtyping=None)
 import numpy as np
-from legenda.compute import SearchOptions
 from legenda.runtime.captioner import OnnxCaptioner
 captioner = OnnxCaptioner.load({str(exported)!r})
 images = [(np.ones((2, captioner.settings.feature_dim), np.float32), np.array([[0, 0, 1, 1]] * 2, np.float32))]
-found = captioner.search(images, SearchOptions(), need_attention=True)
+found = captioner.search(images, captioner.generation_config, need_attention=True)
 print(captioner.vocabulary.decode(found.output.tokens[0, 0]))
 """
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     captioner = OnnxCaptioner.load(exported)
     width = captioner.settings.feature_dim
     images = [(np.ones((2, width), np.float32), np.array([[0, 0, 1, 1]] * 2, np.float32))]
-    tokens = captioner.search(images, SearchOptions()).output.tokens[0, 0]
+    tokens = captioner.search(images, captioner.generation_config).output.tokens[0, 0]
     assert printed.stdout.strip() == captioner.vocabulary.decode(tokens)
     assert Path(exported).name == "ngsan"
 

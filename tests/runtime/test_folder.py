@@ -129,10 +129,9 @@ def test_a_graph_that_fails_when_it_runs_is_one_sentence(exported):
     captioner = OnnxCaptioner.load(exported)
     width = captioner.settings.feature_dim
     images = [(np.ones((1, width), np.float32), np.array([[0, 0, 1, 1]], np.float32))]
-    from legenda.compute import SearchOptions
 
     broken = OnnxCaptioner(
         captioner.settings, captioner.vocabulary, captioner.encoder, captioner.encoder, captioner.folder
     )
     with pytest.raises(CheckpointError, match="ngsan"):
-        broken.search(images, SearchOptions())
+        broken.search(images, broken.generation_config)

@@ -35,7 +35,6 @@ def connect(served, samples) -> Iterator[Callable[..., "TestClient"]]:
 
     from fastapi.testclient import TestClient
 
-    from legenda.compute import SearchOptions
     from legenda.serve.app import create_app
     from legenda.serve.engine import Engine
 
@@ -43,7 +42,7 @@ def connect(served, samples) -> Iterator[Callable[..., "TestClient"]]:
 
         def call(models: Any = served, max_pixels: int = 50_000_000, **settings: Any) -> TestClient:
             engine = stack.enter_context(Engine(models, max_pixels))
-            app = create_app(engine, samples, SearchOptions(), **settings)
+            app = create_app(engine, samples, {}, **settings)
             return stack.enter_context(TestClient(app, base_url="http://localhost"))
 
         yield call

@@ -14,10 +14,10 @@ from conftest import header_of_png, png, post, scene
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
-from legenda.compute import SearchOptions
 from legenda.errors import ConfigError
 from legenda.pipeline import Pipeline
 from legenda.report.images import packaged_photographs
+from legenda.runtime.settings import Overrides
 from legenda.serve.app import Settings
 from legenda.serve.engine import Request
 
@@ -190,16 +190,18 @@ def test_other_host_names_are_refused_unless_allowed(connect, settings, allowed,
         assert (answer.status_code, "--allowed-host" in answer.json()["detail"]) == (400, True), host
 
 
-def test_requests_set_what_the_server_leaves_open():
-    def request(search: SearchOptions, **fields: object) -> Request:
-        return Settings(**fields).request({"m": None}, search)
+def test_requests_set_what_the_server_leaves_open(pipeline):
+    own = pipeline.captioner.generation_config
 
-    beams = SearchOptions(beam_size=4, length_penalty=0.7)
-    assert request(beams) == Request("m", 1, beams)
+    def request(search: Overrides, **fields: object) -> Request:
+        return Settings(**fields).request({"m": pipeline}, search)
+
+    beams = {"beam_size": 4, "length_penalty": 0.7}
+    assert request(beams) == Request("m", 1, own.replace(**beams))
     with pytest.raises(ConfigError, match="between 1 and beam_size=4"):
         request(beams, num_captions=5)
-    sampled = SearchOptions(beam_size=4, do_sample=True, temperature=0.5, seed=7)
+    sampled = own.replace(beam_size=4, do_sample=True, temperature=0.5, seed=7)
     assert request(beams, temperature=0.5, seed=7).search == sampled
-    samples = SearchOptions(do_sample=True, temperature=0.5, top_p=0.9)
-    assert request(samples, num_captions=6) == Request("m", 6, samples)
-    assert request(samples, temperature=0.0).search == SearchOptions()
+    samples = {"do_sample": True, "temperature": 0.5, "top_p": 0.9}
+    assert request(samples, num_captions=6) == Request("m", 6, own.replace(**samples))
+    assert request(samples, temperature=0.0).search == own.replace(do_sample=False)

@@ -12,9 +12,9 @@ from PIL import Image
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
 from conftest import png, scene
-from legenda.compute import SearchOptions
 from legenda.errors import DataError
 from legenda.pipeline import Pipeline
+from legenda.runtime.settings import GenerationConfig
 from legenda.serve import engine as engine_module
 from legenda.serve.engine import LARGEST_IMAGES, MAX_WAITING, BusyError, Engine, Request
 
@@ -96,7 +96,7 @@ def test_an_error_that_is_its_own_cause_does_not_stop_the_decoding(served):
 
 
 def test_samples_of_a_seed_do_not_depend_on_their_batch(gate):
-    request = Request("ngsan", 2, SearchOptions(do_sample=True, temperature=1.5))
+    request = Request("ngsan", 2, GenerationConfig(do_sample=True, temperature=1.5))
     gate.open.set()
     with Engine(gate.models) as engine:
         alone = engine.submit(request, file(), "x").result(20)

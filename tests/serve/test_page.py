@@ -22,7 +22,6 @@ pytest.importorskip("playwright", reason="needs the playwright package")
 import uvicorn
 from playwright import sync_api
 
-from legenda.compute import SearchOptions
 from legenda.serve.app import create_app
 from legenda.serve.engine import Engine
 
@@ -33,7 +32,7 @@ sync_api.expect.set_options(timeout=60_000)  # a busy machine is no failure
 def address(served, samples) -> Iterator[str]:
     """A server on a free port of this machine."""
     with Engine(served) as engine, socket.create_server(("127.0.0.1", 0)) as listening:
-        app = create_app(engine, samples, SearchOptions(), max_bytes=500_000)
+        app = create_app(engine, samples, {}, max_bytes=500_000)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()

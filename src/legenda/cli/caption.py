@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import tyro
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from legenda.cli.jobs import JobOptions, check_engine, describe_shards, is_folder, report_skipped
-from legenda.compute import RunOptions, SearchOptions
-from legenda.config import Count, NonNegativeInt, PositiveInt, to_json
+from legenda.cli.options import Flat, Search
+from legenda.compute import RunOptions
+from legenda.config import Config, Count, NonNegativeInt, PositiveInt, merge, to_json
 from legenda.errors import ConfigError
 from legenda.hub import is_of_transformers
 from legenda.images.regions import coco_id
@@ -25,13 +26,13 @@ from legenda.pipeline import ImageCaptions, Pipeline, json_entry
 from legenda.pipeline import open as open_pipeline
 from legenda.run_folder import CONFIG, VOCABULARY, WEIGHTS
 from legenda.runtime.folder import SETTINGS, is_exported
+from legenda.runtime.settings import GenerationConfig, Overrides
 from legenda.terminal import escape_controls, progress_bar
 
 Format = Literal["text", "json", "csv", "coco"]
-_OF_OPEN = ("precision", "compile", "ignore_extractor_mismatch", "allow_download", "consensus")
 
 
-class CaptionOptions(RunOptions, SearchOptions, JobOptions):
+class CaptionOptions(Config):
     """Caption images with a trained model: one line each, file and caption.
 
     Images that cannot be read are named on the standard error and skipped; the exit code is then 2.
@@ -69,10 +70,13 @@ class CaptionOptions(RunOptions, SearchOptions, JobOptions):
     """A folder for the attention of each word: a PNG for each image, one tile a word."""
     head: NonNegativeInt | None = None
     """The attention head that is drawn, from 0; by default the mean of all."""
+    search: Search = Field(default_factory=dict)
+    compute: Annotated[RunOptions, Flat] = RunOptions()
+    job: Annotated[JobOptions, Flat] = JobOptions()
 
     @model_validator(mode="after")
     def _check_caption(self) -> Self:
-        self.check_captions(self.num_captions)
+        merge(GenerationConfig, self.search, "the search").check_captions(self.num_captions)
         if self.output_format == "coco" and self.num_captions > 1:
             raise ConfigError("--format coco has one caption for each image; leave out --num-captions or use json")
         if self.head is not None and self.save_attention is None:
@@ -84,8 +88,8 @@ def run(options: CaptionOptions) -> None:
     """Print captions, or write them to a file or a folder; raise DataError at the end where images were skipped."""
     if options.out is not None and is_folder(options.out):
         return _caption_job(options, options.out)
-    if options.engine != "local":
-        raise ConfigError(f"--engine {options.engine} writes many files; name a folder for them with --out")
+    if options.job.engine != "local":
+        raise ConfigError(f"--engine {options.job.engine} writes many files; name a folder for them with --out")
     return _caption(options)
 
 
@@ -93,11 +97,11 @@ def _caption(options: CaptionOptions) -> None:
     """Caption in this process, and print each caption when it is there."""
     from legenda.images.files import find_names, is_url
 
-    names = find_names(options.images, allow_urls=options.allow_urls)
+    names = find_names(options.images, allow_urls=options.job.allow_urls)
     check_output(options.out, [name for name in names if not is_url(name)])
     if options.output_format == "coco":
         check_coco_names(names)
-    pipeline = open_pipeline(options.model, options.extractor, options.device, **_flags(options))
+    pipeline = open_pipeline(options.model, options.extractor, options.compute.device, **_flags(options))
     sheets = None
     if options.save_attention is not None:
         from legenda.report.overlay import AttentionSheets
@@ -110,7 +114,7 @@ def _caption(options: CaptionOptions) -> None:
         limits = {"num_captions": options.num_captions, "batch_size": options.batch_size}
         need_attention = sheets is not None
         results = pipeline.caption_files(
-            names, options.select(), progress=progress, need_attention=need_attention, **limits
+            names, options.search, progress=progress, need_attention=need_attention, **limits
         )
         for result in results:
             if result.error is not None:
@@ -142,15 +146,15 @@ def _caption_job(options: CaptionOptions, out: Path) -> None:
     from legenda.jobs.engine import Load, run_job
     from legenda.jobs.job import open_job
 
-    check_engine(options.engine, options.device)
+    check_engine(options.job.engine, options.compute.device)
     extractor = None if options.extractor is None else absolute_name(options.extractor)
     folder, flags = find_model(options.model), _flags(options)
     folder = folder if is_of_transformers(folder) else folder.resolve()
     limits = {"num_captions": options.num_captions, "batch_size": options.batch_size}
-    load_task = partial(load_captioner, folder, extractor, flags, {"search": options.select(), **limits})
+    load_task = partial(load_captioner, folder, extractor, flags, {"search": options.search, **limits})
     load: Load = load_task
-    if options.engine == "local":
-        task = load_task(options.device)
+    if options.job.engine == "local":
+        task = load_task(options.compute.device)
         pipeline, load = task.pipeline, lambda _: task
     else:
         # raises what workers would
@@ -158,17 +162,21 @@ def _caption_job(options: CaptionOptions, out: Path) -> None:
     settings = {
         "model": fingerprint(folder),
         "extractor": pipeline.extractor.name,
-        "precision": options.precision,
-        **to_json(options.select()),
+        "precision": options.compute.precision,
+        "search": to_json(options.search),
         "consensus": options.consensus,
         **limits,  # the last digits of scores, and samples, depend on the size of batches
     }
     with locked(out):
         with progress_bar("listing images"):
-            given = {"shard_size": options.shard_size, "sources": options.images, "allow_urls": options.allow_urls}
+            given = {
+                "shard_size": options.job.shard_size,
+                "sources": options.images,
+                "allow_urls": options.job.allow_urls,
+            }
             job = open_job(out, settings, kind="captions", **given)
         with progress_bar("captioning images") as update:
-            stats = run_job(job, load, options.engine, options.shares(), update, options.device)
+            stats = run_job(job, load, options.job.engine, options.job.shares(), update, options.compute.device)
     describe_shards(stats, out, "images", "captioned")
 
 
@@ -177,7 +185,7 @@ class CaptionTask:
     """Captions of images, which the lines of a shard hold."""
 
     pipeline: Pipeline
-    search: SearchOptions
+    search: Overrides
     num_captions: int = 1
     batch_size: int = 16
 
@@ -222,7 +230,8 @@ def fingerprint(run: Path) -> str:
 
 def _flags(options: CaptionOptions) -> dict[str, Any]:
     """Return further arguments of `legenda.open`."""
-    return {name: getattr(options, name) for name in _OF_OPEN}
+    compute = {name: value for name, value in options.compute if name != "device"}
+    return {**compute, "consensus": options.consensus}
 
 
 def format_captions(results: Iterable[ImageCaptions], output_format: Format) -> Iterator[str]:

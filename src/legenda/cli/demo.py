@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 
 from legenda.cli._parallel import run_parallel
-from legenda.compute import SearchOptions
 from legenda.config import Config
 from legenda.data.captions import ScenesData, scene_captions
 from legenda.data.scenes import FAMILIES, make_split
@@ -134,7 +133,7 @@ def write_demo_report(folders: Mapping[str, Path], path: Path, photographs: Capt
     scenes = make_split("test", data.test, data.seed)
     split = scene_captions(scenes)
     captions, results = predict_and_score(runs, dict.fromkeys(runs, split), BEAM_SIZE)
-    search = SearchOptions(beam_size=BEAM_SIZE)
+    search = {"beam_size": BEAM_SIZE}
     for name, result in results.items():
         settings = {"images": len(split), **caption_settings(runs[name].config, "test", search, "fast")}
         settings["weights"] = [runs[name].weights]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import tyro
+from pydantic import Field
 
-from legenda.compute import RunOptions, SearchOptions
-from legenda.config import PositiveInt
+from legenda.cli.options import Flat, Search
+from legenda.compute import RunOptions
+from legenda.config import Config, PositiveInt, merge
 from legenda.errors import ConfigError
+from legenda.runtime.settings import GenerationConfig
 
 
-class EvaluateOptions(RunOptions, SearchOptions):
+class EvaluateOptions(Config):
     """Caption a split of the run's data, score it, and write both to evaluation_SPLIT.json in the run folder or, for
     photo and USER/MODEL of Hugging Face's hub, to evaluation_NAME_SPLIT.json in the current folder.
 
@@ -62,6 +65,8 @@ class EvaluateOptions(RunOptions, SearchOptions):
     the training's validation."""
     stage: PositiveInt | None = None
     """1 for the model of the first stage of two; the files have _stage1 in their names. By default the last one."""
+    search: Search = Field(default_factory=dict)
+    compute: Annotated[RunOptions, Flat] = RunOptions()
 
 
 def run(options: EvaluateOptions) -> None:
@@ -94,20 +99,33 @@ def _evaluate(options: EvaluateOptions) -> None:
     from legenda.evaluation.runs import CaptionerRun, load_captioner_run, load_run, resolve_data
     from legenda.run_folder import evaluation_path
 
-    first, split, search = load_run(options.run, options).load_stage(options.stage), options.split, options.select()
+    first = load_run(options.run, options.compute).load_stage(options.stage)
+    split, search = options.split, options.search
+    config = merge(GenerationConfig, search, "the search")
     path = evaluation_path(first.folder, split, ensemble=bool(options.others), stage=options.stage)
     path = evaluation.choose_path(path, options.run, options.out)
     if not isinstance(first, CaptionerRun):
-        of_captioners = ("others", "annotations", "images", "metrics", "repeats", *SearchOptions.model_fields)
-        evaluation.reject_captioner_options(first, options, [name for name in of_captioners if name != "beam_size"])
-        result = evaluation.evaluate_task(first, options, path)
+        of_captioners = ["others", "annotations", "images", "metrics", "repeats"]
+        changed = evaluation.find_changed(options, of_captioners) + [name for name in search if name != "beam_size"]
+        evaluation.reject_captioner_options(first, changed)
+        result = evaluation.evaluate_task(
+            first,
+            split,
+            path,
+            beam_size=config.beam_size,
+            features=options.features,
+            submission_dir=options.submission_dir,
+            algorithm=options.algorithm,
+        )
         print(f"{result.format_scores(split)}\n{result.examples} examples of {split}; predictions in {result.path}")
         return
-    members = [load_captioner_run(folder, options).load_stage(options.stage) for folder in options.others]
+    members = [load_captioner_run(folder, options.compute).load_stage(options.stage) for folder in options.others]
     if options.submission_dir is not None:
         if options.out is not None:
             raise ConfigError("--out is not for --submission-dir, which names the folder of all files; leave it out")
-        files = evaluation.caption_coco_server(first, members, options.submission_dir, options)
+        files = evaluation.caption_coco_server(
+            first, members, options.submission_dir, search, options.test_features, algorithm=options.algorithm
+        )
         print("\n".join(f"{path}: {count} images" for path, count in files.items()))
         return
     data = resolve_data(first, options.annotations, options.features, options.images)
@@ -116,4 +134,4 @@ def _evaluate(options: EvaluateOptions) -> None:
         first, members, data, split, search, options.metrics, collapse_repeats=collapse, path=path
     )
     print(result.format_scores(split))
-    print(f"{result.examples} images of {split}, {search.describe()}; captions in {result.path}")
+    print(f"{result.examples} images of {split}, {config.describe()}; captions in {result.path}")

@@ -2,14 +2,15 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import tyro
 from pydantic import model_validator
 
 from legenda.cli.jobs import JobOptions, check_engine, describe_shards, is_folder, report_skipped
-from legenda.compute import ComputeOptions
-from legenda.config import PositiveFloat, PositiveInt
+from legenda.cli.options import Flat
+from legenda.compute import ComputeOptions, Precision
+from legenda.config import Config, PositiveFloat, PositiveInt
 from legenda.errors import ConfigError, import_extra
 from legenda.extractors import load_extractor
 from legenda.extractors.base import absolute_name
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 
-class ExtractOptions(ComputeOptions, JobOptions):
+class ExtractOptions(Config):
     """Extract features of images, or of frames of videos, into a file or a folder that `legenda train` reads.
 
     Named extractors, of the extra "vision": hf:MODEL, a backbone (DINOv2, CLIP, SigLIP, ViT, ResNet ...: a grid)
@@ -63,6 +64,9 @@ class ExtractOptions(ComputeOptions, JobOptions):
     """Frames of each second of a video."""
     batch_size: PositiveInt = 32
     """Images, or frames of one video, of a batch."""
+    precision: Precision = "float32"
+    """float32, bf16 or fp16, of models by PyTorch's autocast on GPUs and by packed weights on CPUs."""
+    job: Annotated[JobOptions, Flat] = JobOptions()
 
     @model_validator(mode="after")
     def _check_compute(self) -> Self:
@@ -88,7 +92,7 @@ def run(options: ExtractOptions) -> None:
     if options.num_frames is not None or options.frame_rate is not None:
         sampling, medium = FrameSampling(num_frames=options.num_frames, frame_rate=options.frame_rate), "video"
         import_extra("av", "video")
-    engine, workers = options.engine, options.shares()
+    engine, workers = options.job.engine, options.job.shares()
     if engine == "local" and len(options.computes()) > 1:
         engine, workers = "pool", len(options.computes())
     check_engine(engine, options.device)
@@ -102,17 +106,17 @@ def run(options: ExtractOptions) -> None:
         task = FeatureTask(extractor, **settings)
         load = lambda _: task  # noqa: E731
     process = partial(run_job, load=load, engine=engine, workers=workers, device=options.device)
-    listing: Any = {"medium": medium, "allow_urls": options.allow_urls}
+    listing: Any = {"medium": medium, "allow_urls": options.job.allow_urls}
     title = f"extracting with {extractor.name}"
     if is_folder(options.out):
-        listing["shard_size"] = options.shard_size
+        listing["shard_size"] = options.job.shard_size
         with progress_bar(title) as update:
             stats = extract_shards(options.images, identity, options.out, partial(process, progress=update), **listing)
         return describe_shards(stats, options.out, f"{medium}s", "extracted")
     names = find_names(options.images, **listing)
     with progress_bar(title) as update:
         process = partial(process, progress=update)
-        report = extract_file(names, identity, options.out, process, shard_size=options.shard_size)
+        report = extract_file(names, identity, options.out, process, shard_size=options.job.shard_size)
     rate = (report.images - report.cached) / max(report.seconds, 1e-9)
     cached = f", {report.cached} of them by earlier calls" if report.cached else ""
     print(

@@ -5,22 +5,61 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import tyro
+from pydantic import Field, create_model
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from legenda.compute import ComputeOptions
-from legenda.config import map_paths
+from legenda.config import Config, map_paths
 from legenda.errors import OF_TRANSFORMERS, ConfigError, DataError, LegendaError
 from legenda.io import check_output, check_writable, follow_links
 from legenda.run_folder import CONFIG, EVALUATIONS, RUN_FILES, read_config
+from legenda.runtime.settings import OVERRIDES, GenerationConfig, Overrides, check_overrides
 from legenda.terminal import unguarded
 
 T = TypeVar("T")
+
+Flat = tyro.conf.OmitArgPrefixes
+"""Marks a field whose own fields are options of the command; it holds the settings of a function of the library."""
+Arguments = tyro.conf.PositionalRequiredArgs
+"""Marks such a field whose own required fields are arguments without a name."""
+
+
+def _search_flags() -> type[Config]:
+    """Return options with the names, types and descriptions of fields of `GenerationConfig`, none of which are set."""
+    fields: dict[str, Any] = {}
+    for name in OVERRIDES:
+        field = GenerationConfig.model_fields[name]
+        is_flag = field.annotation is bool
+        kind = field.rebuild_annotation()
+        fields[name] = (
+            kind if is_flag else kind | None,
+            Field(False if is_flag else None, description=field.description),
+        )
+    doc = "How captions are searched for; what is left out is the model's own."
+    return create_model("SearchOptions", __base__=Config, __doc__=doc, **fields)
+
+
+_SEARCH = _search_flags()
+_UNSET = _SEARCH()
+_POSITIONAL = tyro.conf.Positional[Any].__metadata__[0]
+
+
+def _overrides(search: Annotated[_SEARCH, Flat] = _UNSET) -> Overrides:  # type: ignore[valid-type]  # pyrefly: ignore
+    """Return the options that are set, for tyro; raise ConfigError where they do not go together."""
+    overrides = {name: value for name, value in search if value not in (None, False)}
+    check_overrides(overrides)
+    return overrides
+
+
+Search = Annotated[Mapping[str, object], tyro.conf.arg(constructor=_overrides), Flat]
+"""A field of a command's options with what is set over a model's generation config, by name."""
 
 
 def parse(options: type[T], arguments: Sequence[str], command: str) -> T:
@@ -42,15 +81,16 @@ def parse(options: type[T], arguments: Sequence[str], command: str) -> T:
     with redirect_stdout(unguarded(sys.stdout)):  # tyro colors the help by ANSI sequences
         values = tyro.cli(options, args=list(arguments), prog=f"legenda {command}")
     check_out(values, command)
-    if isinstance(values, ComputeOptions) and values.device not in ("auto", "cpu"):  # which every machine has
-        values.resolve()
+    compute = getattr(values, "compute", values)
+    if isinstance(compute, ComputeOptions) and compute.device not in ("auto", "cpu"):  # which every machine has
+        compute.resolve()
     return values
 
 
 def short_help(options: Any, command: str) -> str:
     """Return what a command does, examples of it, and its usual options: `examples` and `usual` of the class."""
-    fields = options.model_fields
-    positional = [name for name, field in fields.items() if tyro.conf.Positional[Any].__metadata__[0] in field.metadata]
+    fields = fields_of(options)
+    positional = [name for name, field in fields.items() if _POSITIONAL in field.metadata]
     width = min(shutil.get_terminal_size((100, 24)).columns, 100)
 
     def describe(name: str) -> str:
@@ -69,6 +109,28 @@ def short_help(options: Any, command: str) -> str:
     return "\n".join([*lines, f"legenda {command} --help-all lists all {len(fields)} options."])
 
 
+def fields_of(options: type[Config]) -> dict[str, FieldInfo]:
+    """Return the fields behind all options of a command by name, those of `Flat` fields among them."""
+    fields: dict[str, FieldInfo] = {}
+    for name, field in options.model_fields.items():
+        if any(part is Flat for part in field.metadata):
+            inner: Any = field.annotation
+            of_inner = fields_of(inner if isinstance(inner, type) and issubclass(inner, Config) else _SEARCH)
+            if any(part is Arguments for part in field.metadata):
+                for required in (part for part in of_inner.values() if part.is_required()):
+                    required.metadata = [*required.metadata, _POSITIONAL]
+            fields |= of_inner
+        else:
+            fields[name] = field
+    return fields
+
+
+def _values_of(options: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the values of all options of a command, by name."""
+    for name, value in vars(options).items():
+        yield from _values_of(value) if isinstance(value, Config) else [(name, value)]
+
+
 def check_out(options: Any, command: str) -> None:
     """Raise DataError where --out is a file that the command reads.
 
@@ -80,7 +142,7 @@ def check_out(options: Any, command: str) -> None:
     if isinstance(out, Path):
         check_writable(out, as_file=command in ("compare", "report", "score"))
     if isinstance(out, Path) and out.is_file() and out.suffix != ".html":  # which no command reads
-        values = [(name, value) for name, value in vars(options).items() if name != "out"]
+        values = [(name, value) for name, value in _values_of(options) if name != "out"]
         paths = [(name, path) for name, value in values for path in (value if isinstance(value, tuple) else (value,))]
         read = ((name, Path(path)) for name, path in paths if isinstance(path, str | Path))
         check_output(out, (file for name, path in read for file in _files(name, path, command)))

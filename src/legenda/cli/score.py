@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Self
 
-import tyro
+from pydantic import model_validator
 
-from legenda.cli.options import parse
-from legenda.config import Config, NonNegativeInt, PositiveInt
+from legenda.cli.options import Arguments, Flat, parse
+from legenda.config import Config
+from legenda.errors import ConfigError
 from legenda.io import write_json
-from legenda.metrics.scoring import ScoringReport, score_files
+from legenda.metrics.evaluation import References, Scores
+from legenda.metrics.scoring import AddScores, ScoreOptions, ScoringReport, score_files
 from legenda.terminal import create_console, escape_controls
 
 
-class ScoreOptions(Config):
+class ScoreCommand(Config):
     """Score captions against references: BLEU, ROUGE-L, CIDEr-D, and METEOR and SPICE where their programs are found.
 
     Every score has a 95 % interval (bootstrap over images). With --compare-with, two files are compared image by image:
@@ -41,47 +43,19 @@ class ScoreOptions(Config):
         "out",
     )
 
-    predictions: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="PREDICTIONS")]]
-    """COCO results (a list of image_id and caption), {id: caption}, {id: [captions]}, an evaluation_SPLIT.json, or what
-    legenda caption writes; images are found by id, by file name or by COCO's number."""
-    references: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="REFERENCES")]]
-    """COCO's or Karpathy's annotations, {id: [captions]}, a table, Flickr's own files, or a folder of images with text
-    files beside them, perhaps gzipped; those of nocaps are scored in, near and out of domain too, each with document
-    frequencies of its own."""
-    split: Literal["train", "val", "test"] | None = None
-    """Use only the references of this split, in Karpathy's layout."""
-    file_column: str | None = None
-    """The column of a table of references that names the image, where it is not file, image, path or the like."""
-    caption_column: str | None = None
-    """The column of a table of references that holds captions, where it is not caption, text or the like."""
-    only_predicted: bool = False
-    """Leave out references of images without a prediction; otherwise every image must have one."""
-    only_referenced: bool = False
-    """Leave out predictions of images without references."""
-    references_per_image: PositiveInt | None = None
-    """Use at most this many references of each image, the first ones; COCO's c5 has 5."""
-    c40: Path | None = None
-    """COCO's second set of references, 40 an image for some of the images; scored in a table of its own."""
-    metrics: tuple[str, ...] = ("auto",)
-    """Names such as BLEU ROUGE-L CIDEr-D CIDEr METEOR SPICE; auto is all but CIDEr, fast those of auto without Java."""
-    document_frequencies: Path | None = None
-    """References to count CIDEr-D's document frequencies in, such as captions_val2014.json; default: those scored."""
-    compare_with: Path | None = None
-    """A second file of predictions for the same images, to compare with."""
-    train_captions: Path | None = None
-    """Training references, to report the share of captions that are not among them."""
+    score: Annotated[ScoreOptions, Flat, Arguments]
     images: Path | None = None
     """The folder of the images, for CLIPScore and RefCLIPScore; with --clip."""
     clip: str | None = None
     """The CLIP model of these scores, such as openai/clip-vit-base-patch32 or a folder; with --images."""
-    resamples: PositiveInt = 1000
-    """Number of draws of the bootstrap and of rounds of the randomization."""
-    seed: NonNegativeInt = 0
-    """Seed of the resampling."""
-    spice_jars: Path | None = None
-    """The folder of SPICE's jars; default: the environment variable LEGENDA_SPICE_JARS."""
     out: Path | None = None
     """A JSON file for all results, with the scores of each image."""
+
+    @model_validator(mode="after")
+    def _check_clip(self) -> Self:
+        if (self.images is None) != (self.clip is None):
+            raise ConfigError("--images FOLDER and --clip MODEL go together; name both")
+        return self
 
 
 @dataclass(frozen=True)
@@ -102,12 +76,26 @@ def run(arguments: Sequence[str]) -> None:
             print(path)
         print(f"export {JARS_VARIABLE}={folder} makes legenda score use it")
         return
-    options = parse(ScoreOptions, arguments, "score")
+    options = parse(ScoreCommand, arguments, "score")
     from legenda.terminal import progress_bar
 
-    with progress_bar(f"scoring {options.predictions}"):
-        report = score_files(options)
+    with progress_bar(f"scoring {options.score.predictions}"):
+        report = score_files(options.score, _clip_scorer(options))
     print_report(report, options.out)
+
+
+def _clip_scorer(options: ScoreCommand) -> AddScores | None:
+    """Return what adds CLIPScore and RefCLIPScore, where a model and the folder of the images are named."""
+    if options.images is None or options.clip is None:
+        return None
+    from legenda.models.clip import add_clip_scores, find_image_files, load_clip  # late: they import PyTorch
+
+    folder, clip = options.images, load_clip(options.clip)
+
+    def add(scores: Scores, captions: Mapping[str, str], references: References) -> Scores:
+        return add_clip_scores(scores, captions, references, find_image_files(folder, list(captions)), clip)
+
+    return add
 
 
 def print_report(report: ScoringReport, out: Path | None) -> None:

@@ -9,8 +9,9 @@ from typing import Annotated, ClassVar
 import tyro
 from pydantic import Field
 
-from legenda.compute import RunOptions, SearchOptions
-from legenda.config import PositiveInt
+from legenda.cli.options import Flat, Search
+from legenda.compute import RunOptions
+from legenda.config import Config, PositiveInt
 from legenda.errors import LegendaError, import_extra
 from legenda.extractors import Extractor
 from legenda.images import find_images
@@ -19,7 +20,7 @@ from legenda.run_folder import shortest_names
 from legenda.runtime.folder import is_exported
 
 
-class ServeOptions(RunOptions, SearchOptions):
+class ServeOptions(Config):
     """Serve trained models as a web page and an HTTP API; needs the extra `serve`.
 
     The page loads nothing from other hosts, and images are neither stored nor sent on. Only this machine can connect
@@ -54,6 +55,8 @@ class ServeOptions(RunOptions, SearchOptions):
     """The largest accepted request, in MB."""
     max_megapixels: PositiveInt = 50
     """The largest accepted image, in millions of pixels; three such images are decoded at a time."""
+    search: Search = Field(default_factory=dict)
+    compute: Annotated[RunOptions, Flat] = RunOptions()
 
 
 def run(options: ServeOptions) -> None:
@@ -65,9 +68,8 @@ def run(options: ServeOptions) -> None:
     from legenda.serve.samples import default_photographs, sample_images
     from legenda.serve.server import exit_on_sigterm, run_server
 
-    search = options.select()
     return_freed_memory()
-    runs = {name: load_for_captions(folder, options) for name, folder in _unique_names(options.runs).items()}
+    runs = {name: load_for_captions(folder, options.compute) for name, folder in _unique_names(options.runs).items()}
     models = {
         name: Pipeline.of_run(run, _load_extractor(run, options.extractor), consensus=options.consensus)
         for name, run in runs.items()
@@ -82,7 +84,7 @@ def run(options: ServeOptions) -> None:
             app = create_app(
                 engine,
                 samples,
-                search,
+                options.search,
                 max_bytes=options.max_upload_mb * 1_000_000,
                 host=options.host,
                 allowed_hosts=options.allowed_host,

@@ -14,7 +14,6 @@ import tyro
 
 from legenda.cli._parallel import run_parallel
 from legenda.cli.options import parse
-from legenda.compute import SearchOptions
 from legenda.config import Config, Count, PositiveInt, to_json
 from legenda.data.registry import data_settings
 from legenda.errors import ConfigError, LegendaError, did_you_mean
@@ -172,7 +171,7 @@ class RowRun:
     def _settings(self, split: str) -> dict[str, Any]:
         if self.recipe.task != "captioning":
             return {"task": self.recipe.task, "split": split, "beam_size": self.beam_size, "weights": self._weights()}
-        config, search = _read_config(self.folders[0]), SearchOptions(beam_size=self.beam_size)
+        config, search = _read_config(self.folders[0]), {"beam_size": self.beam_size}
         return {**caption_settings(config, split, search, self.metrics), "weights": self._weights()}
 
     def commands(self) -> list[list[str]]:

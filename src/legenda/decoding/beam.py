@@ -10,8 +10,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from legenda.compute import SearchOptions
-from legenda.config import merge
 from legenda.decoding.generation import (
     GenerationConfig,
     GenerationOutput,
@@ -30,40 +28,34 @@ def beam_search(
     model: SupportsGeneration,
     inputs: Regions | Memory | Tensor,
     *,
-    beam_size: int = 3,
-    max_length: int | None = None,
-    length_penalty: float | None = None,
-    temperature: float = 1.0,
-    num_beam_groups: int = 1,
-    diversity_penalty: float = 0.5,
     num_return_sequences: int | None = None,
     need_attention: bool = False,
     generation_config: GenerationConfig | None = None,
+    **overrides: object,
 ) -> GenerationOutput:
     """Generate the best sequences of each image by keeping `beam_size` hypotheses, best first.
 
     A hypothesis ranks by the sum of its log-probabilities, normalized by length as the configuration has it. The search
     stops when no unfinished hypothesis of any image can enter the first `num_return_sequences` (`beam_size` by
-    default), or after `max_length` tokens. generation_config: by default `model.generation_config`; max_length and
-    length_penalty override it.
+    default), or after `max_length` tokens. generation_config: by default `model.generation_config`; overrides: fields
+    of it, such as beam_size=5 or max_length=16.
 
-    temperature: divides all log-probabilities but those of the first token, as in AoANet's release; they are normalized
-    again. num_beam_groups: diverse beam search (Vijayakumar et al., 2018): groups of beams choose their tokens one
-    after the other, and a token loses `diversity_penalty` for each time that earlier groups have chosen it at the same
-    position. `scores` include this penalty, `log_probs` do not, and the output is sorted within each group only.
+    The temperature divides all log-probabilities but those of the first token, as in AoANet's release; they are
+    normalized again. With several `num_beam_groups` it is diverse beam search (Vijayakumar et al., 2018): groups of
+    beams choose their tokens one after the other, and a token loses `diversity_penalty` for each time that earlier
+    groups have chosen it at the same position. `scores` include this penalty, `log_probs` do not, and the output is
+    sorted within each group only.
 
-    Raises ConfigError for values out of range.
+    Raise ConfigError for an unknown field and values out of range.
     """
-    settings = {"beam_size": beam_size, "num_beam_groups": num_beam_groups}
-    settings |= {"temperature": temperature, "diversity_penalty": diversity_penalty}
-    merge(SearchOptions, settings, "beam_search")  # raises
+    config = resolve_config(model, generation_config, overrides)
+    beam_size, num_beam_groups = config.beam_size, config.num_beam_groups
     if num_return_sequences is None:
         num_return_sequences = beam_size
     if not 1 <= num_return_sequences <= beam_size:
         raise ConfigError(
             f"num_return_sequences must be between 1 and beam_size={beam_size}, not {num_return_sequences}"
         )
-    config = resolve_config(model, generation_config, max_length=max_length, length_penalty=length_penalty)
     if config.required_tokens and num_beam_groups > 1:
         raise ConfigError("words are required of one group of beams; leave num_beam_groups or the words out")
     memory = encode_inputs(model, inputs)
@@ -75,13 +67,13 @@ def beam_search(
         stop_at = min(num_return_sequences, num_beams) if index == num_beam_groups - 1 else None
         kind = ConstrainedGroup if config.required_tokens else BeamGroup
         group = kind(len(memory), memory.mask.device, config)
-        stepper = Stepper(model.decoder, memory, 1, config, beam=True, temperature=temperature)
+        stepper = Stepper(model.decoder, memory, 1, config, beam=True)
         token, parents = torch.full_like(group.beams.lengths, config.bos_token_id), None
         for step in range(config.max_length):
             log_probs, weights = stepper.step(token, parents)
             if need_attention and weights is not None:
                 group.attention_weights.append(weights)
-            scores = penalize(log_probs, groups, step, diversity_penalty) if groups else log_probs
+            scores = penalize(log_probs, groups, step, config.diversity_penalty) if groups else log_probs
             parents, token = group.advance(log_probs, scores, step, num_beams)
             if stop_at is None:
                 group.token_history.append(group.beams.tokens)

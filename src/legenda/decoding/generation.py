@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from legenda.errors import ConfigError, DataError
 from legenda.regions import Memory, Regions
-from legenda.runtime.settings import GenerationConfig
+from legenda.runtime.settings import GenerationConfig, Overrides
 
 
 @runtime_checkable
@@ -190,18 +190,18 @@ class GenerationOutput:
 
 
 def resolve_config(
-    model: SupportsGeneration,
-    generation_config: GenerationConfig | None,
-    *,
-    max_length: int | None,
-    length_penalty: float | None = None,
+    model: SupportsGeneration, generation_config: GenerationConfig | None, overrides: Overrides
 ) -> GenerationConfig:
-    """Return the call's configuration, or else the model's, with the call's other arguments over it."""
+    """Return the call's configuration, or else the model's, with the call's fields that are not None over it.
+
+    Raise ConfigError for words, which `legenda.runtime.settings.override` makes tokens of.
+    """
     config = model.generation_config if generation_config is None else generation_config
-    return config.replace(
-        max_length=config.max_length if max_length is None else max_length,
-        length_penalty=config.length_penalty if length_penalty is None else length_penalty,
-    )
+    if changes := {name: value for name, value in overrides.items() if value is not None}:
+        config = config.replace(**changes)
+    if config.must or config.forbidden_last_words:
+        raise ConfigError("words of a search need a vocabulary; give required_tokens or forbidden_last_tokens instead")
+    return config
 
 
 def check_scores(scores: Float[Tensor, "B K"]) -> None:
@@ -264,15 +264,15 @@ class Stepper:
         config: GenerationConfig,
         *,
         beam: bool,
-        temperature: float = 1.0,
     ) -> None:
         """Start with `num_rows` empty rows per image.
 
-        beam: suppress `beam_suppress_tokens` too, and apply no `trigram_penalty`. temperature: of all tokens but the
-        first, as in AoANet's release. Raises ConfigError where the decoder's step is compiled but it has no state of
+        beam: suppress `beam_suppress_tokens` too, apply the temperature, to all tokens but the first as in AoANet's
+        release, and no `trigram_penalty`. Raise ConfigError where the decoder's step is compiled but it has no state of
         fixed size.
         """
-        self.decoder, self.memory, self.config, self.temperature = decoder, memory, config, temperature
+        self.decoder, self.memory, self.config = decoder, memory, config
+        self.temperature = config.temperature if beam else 1.0
         self.state = self._init_state(num_rows)
         self.started = False
         self.trigram_penalty = 0.0 if beam else config.trigram_penalty

@@ -8,8 +8,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from legenda.compute import SearchOptions
-from legenda.config import merge
 from legenda.decoding.generation import (
     GenerationConfig,
     GenerationOutput,
@@ -29,16 +27,16 @@ def greedy(
     model: SupportsGeneration,
     inputs: Regions | Memory | Tensor,
     *,
-    max_length: int | None = None,
     need_attention: bool = False,
     generation_config: GenerationConfig | None = None,
+    **overrides: object,
 ) -> GenerationOutput:
     """Generate one sequence per image (K = 1) with the likeliest token at each step.
 
     Deterministic where the model is in evaluation mode, which is up to the caller. generation_config: by default
-    `model.generation_config`; max_length overrides it.
+    `model.generation_config`; overrides: fields of it, such as max_length=16.
     """
-    config = resolve_config(model, generation_config, max_length=max_length)
+    config = resolve_config(model, generation_config, overrides)
     return _generate(model, inputs, 1, config, need_attention, lambda log_probs: log_probs.argmax(dim=-1))
 
 
@@ -48,33 +46,28 @@ def sample(
     inputs: Regions | Memory | Tensor,
     *,
     num_samples: int = 1,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    max_length: int | None = None,
     generator: torch.Generator | Sequence[torch.Generator] | None = None,
     need_attention: bool = False,
     generation_config: GenerationConfig | None = None,
+    **overrides: object,
 ) -> GenerationOutput:
     """Generate `num_samples` sequences per image, each token drawn from the model's distribution.
 
-    temperature: divides the log-probabilities. top_k: keep the k likeliest tokens. top_p: keep the fewest tokens whose
-    probabilities reach p (nucleus sampling; Holtzman et al., 2020). `log_probs` of the output are the model's, before
-    any of these. generator: equal generators give equal samples; with a sequence, which has a generator on the CPU for
-    each image, the samples of an image do not depend on the others of its batch. generation_config: by default
-    `model.generation_config`; max_length overrides it.
+    generator: equal generators give equal samples; with a sequence, which has a generator on the CPU for each image,
+    the samples of an image do not depend on the others of its batch. generation_config: by default
+    `model.generation_config`; overrides: fields of it. Of these, the temperature divides the log-probabilities, top_k
+    keeps the k likeliest tokens, and top_p the fewest whose probabilities reach p (nucleus sampling; Holtzman et al.,
+    2020). `log_probs` of the output are the model's, before any of these.
 
-    Raises ConfigError for values out of range, and for another number of generators than of images.
+    Raise ConfigError for an unknown field, values out of range, and for another number of generators than of images.
     """
     if num_samples < 1:
         raise ConfigError(f"num_samples must be at least 1, not {num_samples}")
-    settings = {"do_sample": True, "temperature": temperature, "top_k": top_k, "top_p": top_p}
-    merge(SearchOptions, settings, "sample")  # raises
+    config = resolve_config(model, generation_config, overrides)
 
     def choose(log_probs: Float[Tensor, "B K V"]) -> Int[Tensor, "B K"]:
-        return sample_token(top_k_top_p_filter(log_probs / temperature, top_k, top_p), generator)
+        return sample_token(top_k_top_p_filter(log_probs / config.temperature, config.top_k, config.top_p), generator)
 
-    config = resolve_config(model, generation_config, max_length=max_length)
     if isinstance(generator, Sequence) and len(generator) != len(inputs):
         raise ConfigError(f"generator holds {len(generator)} generators for {len(inputs)} images; give as many")
     return _generate(model, inputs, num_samples, config, need_attention, choose)

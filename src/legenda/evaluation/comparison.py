@@ -7,10 +7,11 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import numpy as np
 
+from legenda.config import Config, NonNegativeInt, PositiveInt
 from legenda.data.captions import Scorer
 from legenda.data.registry import data_settings
 from legenda.errors import ConfigError, DataError
@@ -29,11 +30,29 @@ from legenda.metrics.scoring import (
 )
 from legenda.run_folder import CONFIG, evaluation_path, find_seeds, read_config
 
-if TYPE_CHECKING:
-    from legenda.cli.compare import CompareOptions
-
 RANKING_METRIC = "CIDEr-D"
 """The metric of single captions."""
+
+
+class CompareOptions(Config):
+    """Which predictions are compared, and how."""
+
+    first: Path
+    """A run folder with evaluation_SPLIT.json, such a file, or a file of captions as legenda score reads it."""
+    second: Path
+    """The predictions for the same examples to compare with."""
+    references: Path | None = None
+    """COCO's or Karpathy's annotations or {id: [captions]}; by default those of the runs' data."""
+    split: str = "val"
+    """The split whose evaluation_SPLIT.json is read from run folders."""
+    metrics: Literal["fast", "auto"] = "fast"
+    """Of captions, fast: metrics without Java; auto: METEOR and SPICE too, where their programs are installed."""
+    num_examples: NonNegativeInt = 10
+    """The number of examples to list, those with the largest differences."""
+    resamples: PositiveInt = 1000
+    """Number of draws of the bootstrap and of rounds of the randomization."""
+    seed: NonNegativeInt = 0
+    """Seed of the resampling."""
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from legenda.compute import SearchOptions
-from legenda.config import to_json
+from legenda.config import Config, to_json
 from legenda.data.captions import CaptionDataset, KarpathyData, stored_captions
-from legenda.decoding import Ensemble, GenerationOutput
+from legenda.decoding import Ensemble, GenerationConfig, GenerationOutput
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, replace_features
 from legenda.features.readers import open_features
@@ -34,14 +33,12 @@ from legenda.models.base import inference
 from legenda.recipes import Data
 from legenda.regions import Regions
 from legenda.run_folder import evaluation_path, stages_of
+from legenda.runtime.settings import Overrides, override
 from legenda.tasks.base import predict_split
 from legenda.tasks.captioning import collapse_repeats as collapse
 from legenda.tasks.captioning import generate_captions, score_captions
 from legenda.terminal import progress_bar
 from legenda.text.annotations import CaptionedImage, read_annotations
-
-if TYPE_CHECKING:
-    from legenda.cli.evaluate import EvaluateOptions
 
 ScoreDict = dict[str, float | None]
 """Scores by metric, 1 is 100 %; None where a metric has no value."""
@@ -61,26 +58,32 @@ def choose_path(path: Path, model: Path, out: Path | None) -> Path:
 def caption_settings(
     config: Mapping[str, Any],
     split: str,
-    search: SearchOptions,
+    search: Overrides,
     metrics: str,
     data: Mapping[str, Any] | None = None,
     collapse_repeats: bool | None = None,
 ) -> dict[str, Any]:
     """Return the settings of captions and their scores, except the weights, as the file holds them.
 
-    config: the run's config.json. data: as JSON, where the data are not those of the run.
-    collapse_repeats: whether repeated words were dropped; None for what the run's training did.
+    config: the run's config.json. search: what is set over its generation_config. data: as JSON, where the data are
+    not those of the run. collapse_repeats: whether repeated words were dropped; None for what the run's training did.
     """
     validated = any(stage.get("eval_collapse_repeats") for stage in [*stages_of(config).values()][-1:])
     return {
         "split": split,
-        "beam_size": search.beam_size,
-        "search": {name: value for name, value in to_json(search).items() if name != "beam_size"},
+        "beam_size": _beam_size(config, search),
+        "search": {name: value for name, value in sorted(to_json(search).items()) if name != "beam_size"},
         "metrics": metrics,
         "generation_config": config.get("generation_config"),
         "data": config.get("data") if data is None else data,
         "collapse_repeats": validated if collapse_repeats is None else collapse_repeats,
     }
+
+
+def _beam_size(config: Mapping[str, Any], search: Overrides) -> Any:
+    """Return the number of beams of a search with a run's config.json."""
+    stored = (config.get("generation_config") or {}).get("beam_size", GenerationConfig().beam_size)
+    return search.get("beam_size", stored)
 
 
 def read_scores(path: Path, settings: Mapping[str, Any]) -> ScoreDict | None:
@@ -153,12 +156,12 @@ def coco_splits(run: CaptionerRun, test_features: Path | None) -> dict[str, Capt
     return {"val2014": stored_captions(val, data.open_store()), "test2014": stored_captions(test, store)}
 
 
-def _algorithm(run: Run, options: EvaluateOptions) -> str:
+def _algorithm(run: Run, algorithm: str | None) -> str:
     """Return the name in the files for a server, by default that of the run's folder.
 
     Characters other than letters, digits and hyphens become hyphens, as underscores separate the fields of file names.
     """
-    name = options.algorithm or run.folder.resolve().name
+    name = algorithm or run.folder.resolve().name
     return re.sub(r"[^A-Za-z0-9-]+", "-", name).strip("-") or "captions"
 
 
@@ -172,7 +175,7 @@ GenerationCallback = Callable[[np.ndarray, Regions, GenerationOutput], None]
 def generate(
     run: CaptionerRun,
     split: CaptionDataset,
-    options: SearchOptions,
+    search: Overrides,
     members: Sequence[CaptionerRun] = (),
     *,
     positions: np.ndarray | None = None,
@@ -180,10 +183,11 @@ def generate(
 ) -> dict[str, str]:
     """Return the best caption of every image of a split, by id; one search for each image.
 
-    options: of the search. members: further runs that caption together with `run`, by the mean of their probabilities.
-    positions: the images to caption, by default all. attention_callback: called after each batch with its positions,
-    regions and generated output, which then holds the attention. Raise DataError where the features are not those of a
-    run's extractor. Warn of images unlike those of the training, and of one caption for most images.
+    search: what is set over the model's generation_config. members: further runs that caption together with `run`, by
+    the mean of their probabilities. positions: the images to caption, by default all. attention_callback: called after
+    each batch with its positions, regions and generated output, which then holds the attention. Raise DataError where
+    the features are not those of a run's extractor. Warn of images unlike those of the training, and of one caption for
+    most images.
     """
     for member in (run, *members):
         check_extractor(member, split)
@@ -208,7 +212,7 @@ def generate(
         captions = generate_captions(
             Ensemble([run.model, *(member.model for member in members)]) if members else run.model,
             split,
-            options=options,
+            config=override(run.model.generation_config, search, run.model.vocabulary),
             vocabulary=run.model.vocabulary,
             need_attention=attention_callback is not None,
             indices=positions,
@@ -235,17 +239,19 @@ CHUNK_SIZE = 200
 """Examples between two updates of the progress bar."""
 
 
-def reject_options(options: Any, names: Iterable[str], reason: str) -> None:
-    """Raise ConfigError where one of the named fields of a dataclass is not its default; `reason` ends the message."""
-    defaults = {name: field.default for name, field in type(options).model_fields.items()}
+def find_changed(options: Config, names: Iterable[str]) -> list[str]:
+    """Return those of the named fields of a configuration whose values are not the defaults."""
+    fields = type(options).model_fields
+    return [name for name in names if getattr(options, name) != fields[name].default]
+
+
+def reject_captioner_options(run: Run, names: Iterable[str]) -> None:
+    """Raise ConfigError where an option for captioners is named for the run of another task."""
     for name in names:
-        if getattr(options, name) != defaults[name]:
-            raise ConfigError(f"--{name.replace('_', '-')} {reason}")
-
-
-def reject_captioner_options(run: Run, options: Any, names: Iterable[str]) -> None:
-    """Raise ConfigError where one of the named options, which are for captioners, is set."""
-    reject_options(options, names, f"is for captioners, but {run.folder} was trained for {run.task.name}; leave it out")
+        raise ConfigError(
+            f"--{name.replace('_', '-')} is for captioners, but {run.folder} was trained for {run.task.name}; leave it "
+            "out"
+        )
 
 
 def load_examples(run: Run, split: str, features: Path | None = None) -> Any:
@@ -299,7 +305,7 @@ def evaluate_captions(
     members: Sequence[CaptionerRun],
     data: Data,
     split: str,
-    search: SearchOptions,
+    search: Overrides,
     metrics: Metrics = "fast",
     *,
     collapse_repeats: bool | None = None,
@@ -328,28 +334,37 @@ def evaluate_captions(
     return Evaluation(path, len(dataset), scores, dataset.missing_targets)
 
 
-def evaluate_task(run: Run, options: EvaluateOptions, path: Path) -> Evaluation:
+def evaluate_task(
+    run: Run,
+    split: str,
+    path: Path,
+    *,
+    beam_size: int = 3,
+    features: Path | None = None,
+    submission_dir: Path | None = None,
+    algorithm: str | None = None,
+) -> Evaluation:
     """Predict a split with a model of any task, score the predictions, and write both to `path`.
 
-    Where the options name a folder for submissions, it also gets the file of the task's server.
+    features: a store of the regions of its images, in place of those of the training. submission_dir: a folder that
+    also gets the file of the task's server, whose name holds `algorithm`, by default that of the run.
     """
-    split, submission_dir = options.split, options.submission_dir
     if submission_dir is not None and run.task.submit({}, split, "") is None:
         raise ConfigError(
             f"no server takes predictions of {run.task.name}, as of {run.folder}; leave out --submission-dir"
         )
-    task, examples = run.task, load_examples(run, split, options.features)
-    predictions = predict(run, examples, options.beam_size)
+    task, examples = run.task, load_examples(run, split, features)
+    predictions = predict(run, examples, beam_size)
     settings: dict[str, Any] = {"task": task.name, "split": split, "examples": len(predictions)}
-    settings |= {"beam_size": options.beam_size, "weights": [run.weights]}
-    if path.parent != run.folder or options.features is not None:
-        settings["data"] = to_json(replace_features(run.data(), options.features), path.parent)
+    settings |= {"beam_size": beam_size, "weights": [run.weights]}
+    if path.parent != run.folder or features is not None:
+        settings["data"] = to_json(replace_features(run.data(), features), path.parent)
     missing_targets = getattr(examples, "missing_targets", None)
     scores = write_evaluation(
         path, settings, "predictions", predictions, lambda: {} if missing_targets else task.score(predictions, examples)
     )
     if submission_dir is not None:
-        submission = task.submit(predictions, split, _algorithm(run, options))
+        submission = run.task.submit(predictions, split, _algorithm(run, algorithm))
         assert submission is not None
         path = submission_dir / submission[0]
         write_json(path, submission[1])
@@ -358,20 +373,26 @@ def evaluate_task(run: Run, options: EvaluateOptions, path: Path) -> Evaluation:
 
 
 def caption_coco_server(
-    run: CaptionerRun, members: Sequence[CaptionerRun], folder: Path, options: EvaluateOptions
+    run: CaptionerRun,
+    members: Sequence[CaptionerRun],
+    folder: Path,
+    search: Overrides,
+    test_features: Path | None,
+    *,
+    algorithm: str | None = None,
 ) -> Mapping[Path, int]:
     """Write captions_PART_ALGORITHM_results.json, the two files of COCO's captioning server, to `folder`.
 
     Return their paths with the numbers of images. A third file holds the checksums of the weights.
     """
-    splits, search = coco_splits(run, options.test_features), options.select()
+    splits = coco_splits(run, test_features)
     for split in splits.values():
         check_extractor(run, split)
     captions = {part: generate(run, split, search, members) for part, split in splits.items()}
     counts = {}
     for part, by_image in captions.items():
         entries = [{"image_id": coco_id(image), "caption": caption} for image, caption in by_image.items()]
-        path = folder / f"captions_{part}_{_algorithm(run, options)}_results.json"
+        path = folder / f"captions_{part}_{_algorithm(run, algorithm)}_results.json"
         write_text(path, json.dumps(entries) + "\n")
         counts[path] = len(entries)
     write_json(folder / SUBMISSION_WEIGHTS, [member.weights for member in (run, *members)])

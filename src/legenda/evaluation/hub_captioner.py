@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from legenda.compute import RunOptions, SearchOptions
+from legenda.compute import RunOptions
 from legenda.decoding import GenerationOutput
 from legenda.decoding.generation import GenerationConfig
 from legenda.errors import ConfigError, DataError
@@ -71,16 +71,16 @@ class HubCaptioner(Captioner):
         """Return the images as they are; `generate` encodes them."""
         return regions
 
-    def generate(self, images: Any, options: SearchOptions, num_captions: int) -> GenerationOutput:
+    def generate(self, images: Any, config: GenerationConfig, num_captions: int) -> GenerationOutput:
         """Return captions of the processor's pixels `(B, 1, 3 * S * S)` by the model's own beam search or sampling."""
-        settings = _generate_settings(options)
+        settings = _generate_settings(config)
         B = len(images.features)
         side = round((images.features.shape[2] / 3) ** 0.5)
         pixels = images.features.reshape(B, 3, side, side)
         cuda = [pixels.device] if pixels.is_cuda else []
         try:
             with torch.random.fork_rng(devices=cuda), torch.no_grad():
-                torch.manual_seed(options.seed)
+                torch.manual_seed(config.seed)
                 settings |= {"return_dict_in_generate": True, "output_scores": True}
                 output = self.net.generate(pixel_values=pixels, num_return_sequences=num_captions, **settings)
         except Exception as error:  # models raise exceptions of any type for inputs that they need and lack
@@ -94,21 +94,24 @@ class HubCaptioner(Captioner):
         return GenerationOutput(tokens, log_probs, sums, torch.ones(*tokens.shape, 1, 1, device=tokens.device))
 
 
-def _generate_settings(options: SearchOptions) -> dict[str, Any]:
-    """Return the arguments of `generate`; raise ConfigError for an option that it lacks."""
-    defaults = SearchOptions()
-    for name in ("num_beam_groups", "trigram_penalty", "forbidden_last_words", "must"):
-        if getattr(options, name, None) != getattr(defaults, name, None):
+def _generate_settings(config: GenerationConfig) -> dict[str, Any]:
+    """Return the arguments of `generate`, whose defaults are the model's own; raise ConfigError where it lacks one."""
+    for name in ("num_beam_groups", "trigram_penalty", "forbidden_last_tokens", "required_tokens"):
+        if getattr(config, name) != GenerationConfig.model_fields[name].default:
+            option = {"forbidden_last_tokens": "forbidden_last_words", "required_tokens": "must"}.get(name, name)
             raise ConfigError(
-                f"--{name.replace('_', '-')} is for captioners of Legenda; models of transformers lack it"
+                f"--{option.replace('_', '-')} is for captioners of Legenda; models of transformers lack it"
             )
-    if options.do_sample:
-        given = {"do_sample": True, "num_beams": 1, "temperature": options.temperature}
-        given |= {"top_k": options.top_k or 0, "top_p": options.top_p or 1.0}
+    if config.do_sample:
+        settings: dict[str, Any] = {"do_sample": True, "num_beams": 1, "temperature": config.temperature}
+        settings |= {"top_k": config.top_k or 0, "top_p": config.top_p or 1.0}
     else:
-        given = {"do_sample": False, "num_beams": options.beam_size, "length_penalty": options.length_penalty}
-    given |= {"no_repeat_ngram_size": options.no_repeat_ngram_size, "max_new_tokens": options.max_length}
-    return {name: value for name, value in given.items() if value is not None}
+        settings = {"do_sample": False, "num_beams": config.beam_size}
+    names = {"length_penalty": "length_penalty", "max_length": "max_new_tokens"}
+    names |= {"no_repeat_ngram_size": "no_repeat_ngram_size"}
+    return settings | {
+        theirs: getattr(config, name) for name, theirs in names.items() if name in config.model_fields_set
+    }
 
 
 def _log_probs(output: Any) -> Tensor:

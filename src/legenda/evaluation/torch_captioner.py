@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from legenda.compute import SearchOptions
-from legenda.decoding import GenerationOutput
+from legenda.decoding import GenerationConfig, GenerationOutput
 from legenda.decoding.search import search
 from legenda.models import Captioner
 from legenda.models.base import inference
@@ -47,6 +46,11 @@ class TorchCaptioner:
         """The number of trainable parameters."""
         return self.model.parameter_count
 
+    @property
+    def generation_config(self) -> GenerationConfig:
+        """How the model searches."""
+        return self.model.generation_config
+
     def prepare(self, regions: Sequence[ImageRegions]) -> Regions:
         """Return the regions of images as one batch on the device; a model's backbone makes those of pixels."""
         batch = Regions.stack([Regions.from_numpy(*image) for image in regions])
@@ -56,7 +60,7 @@ class TorchCaptioner:
     def search(
         self,
         regions: Sequence[ImageRegions],
-        options: SearchOptions,
+        config: GenerationConfig,
         *,
         num_captions: int = 1,
         names: Sequence[str] | None = None,
@@ -68,8 +72,7 @@ class TorchCaptioner:
             output = search(
                 model,
                 batch,
-                options,
-                self.vocabulary,
+                config,
                 num_captions=num_captions,
                 names=names,
                 need_attention=need_attention,

@@ -1,6 +1,5 @@
 """Jobs: a function over any number of images, in shards, by one engine, resumed after a stop."""
 
-from legenda.extractors.extraction import ExtractionReport, extract_store
 from legenda.jobs.engine import run_job
 from legenda.jobs.job import Job, JobStats, open_job
 

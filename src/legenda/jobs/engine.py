@@ -26,10 +26,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from legenda.compute import count_cuda_devices, get_num_threads, set_num_threads
+from legenda.compute import count_cuda_devices
 from legenda.errors import ConfigError, DataError, LegendaError, import_extra
 from legenda.jobs.job import ImageTask, Job, JobStats, process_shard, read_result
 from legenda.registry import load_plugin, plugin_files
+from legenda.runtime.threads import get_num_threads, set_num_threads
 
 EngineName = Literal["local", "pool", "ray"]
 """This process; a pool of processes of this machine; processes that Ray runs on this machine or on a cluster."""

@@ -8,16 +8,17 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from rich import box
 from rich.table import Table
 
+from legenda.config import Config, NonNegativeInt, PositiveInt
 from legenda.errors import ConfigError, DataError
 from legenda.images.regions import coco_number
 from legenda.io import get_field, parse_json, read_text
@@ -38,9 +39,6 @@ from legenda.metrics import (
 from legenda.metrics.evaluation import as_tokens, resolve_document_frequencies
 from legenda.text.annotations import SHARDS, listed_rows, load_annotations, parse_captions
 from legenda.text.tables import Columns, Row, image_name, is_json, read_rows
-
-if TYPE_CHECKING:
-    from legenda.cli.score import ScoreOptions
 
 T = TypeVar("T")
 Captions = Mapping[str, Sequence[str]]
@@ -205,6 +203,50 @@ _SETS = (("auto",), ("fast",))
 """Values of --metrics that name several metrics."""
 
 
+class ScoreOptions(Config):
+    """Which captions are scored against which references, by which metrics."""
+
+    predictions: Path
+    """COCO results (a list of image_id and caption), {id: caption}, {id: [captions]}, an evaluation_SPLIT.json, or what
+    legenda caption writes; images are found by id, by file name or by COCO's number."""
+    references: Path
+    """COCO's or Karpathy's annotations, {id: [captions]}, a table, Flickr's own files, or a folder of images with text
+    files beside them, perhaps gzipped; those of nocaps are scored in, near and out of domain too, each with document
+    frequencies of its own."""
+    split: Literal["train", "val", "test"] | None = None
+    """Use only the references of this split, in Karpathy's layout."""
+    file_column: str | None = None
+    """The column of a table of references that names the image, where it is not file, image, path or the like."""
+    caption_column: str | None = None
+    """The column of a table of references that holds captions, where it is not caption, text or the like."""
+    only_predicted: bool = False
+    """Leave out references of images without a prediction; otherwise every image must have one."""
+    only_referenced: bool = False
+    """Leave out predictions of images without references."""
+    references_per_image: PositiveInt | None = None
+    """Use at most this many references of each image, the first ones; COCO's c5 has 5."""
+    c40: Path | None = None
+    """COCO's second set of references, 40 an image for some of the images; scored in a table of its own."""
+    metrics: tuple[str, ...] = ("auto",)
+    """Names such as BLEU ROUGE-L CIDEr-D CIDEr METEOR SPICE; auto is all but CIDEr, fast those of auto without Java."""
+    document_frequencies: Path | None = None
+    """References to count CIDEr-D's document frequencies in, such as captions_val2014.json; default: those scored."""
+    compare_with: Path | None = None
+    """A second file of predictions for the same images, to compare with."""
+    train_captions: Path | None = None
+    """Training references, to report the share of captions that are not among them."""
+    resamples: PositiveInt = 1000
+    """Number of draws of the bootstrap and of rounds of the randomization."""
+    seed: NonNegativeInt = 0
+    """Seed of the resampling."""
+    spice_jars: Path | None = None
+    """The folder of SPICE's jars; default: the environment variable LEGENDA_SPICE_JARS."""
+
+
+AddScores = Callable[[Scores, Mapping[str, str], Captions], Scores]
+"""A function that adds scores which need more than words, given the captions and the references of their images."""
+
+
 @dataclass
 class ScoringReport:
     """The results of scoring: `tables` (lines of text and rich tables) to print, `results` for a JSON file, and
@@ -226,21 +268,19 @@ class ScoringReport:
         return self.results[name]
 
 
-def score_files(options: ScoreOptions) -> ScoringReport:
+def score_files(options: ScoreOptions, add_scores: AddScores | None = None) -> ScoringReport:
     """Return the scores of one caption an image, or the diversity and the best of several captions an image.
 
     Raise ConfigError for options out of range, and DataError for files that cannot be read or do not match.
     """
     predictions = read_predictions(options.predictions)
     several = any(len(captions) > 1 for captions in predictions.values())
-    if (options.images is None) != (options.clip is None):
-        raise ConfigError("--images FOLDER and --clip MODEL go together; name both")
-    if options.clip is not None and several:
+    if add_scores is not None and several:
         raise ConfigError(f"{options.predictions} has several captions an image, --clip takes one; leave --clip out")
     if several:
         report = _score_samples(options, predictions)
     else:
-        report = _score_captions(options, {image: group[0] for image, group in predictions.items()})
+        report = _score_captions(options, {image: group[0] for image, group in predictions.items()}, add_scores)
     captions = [caption for group in predictions.values() for caption in group]
     if empty := [image for image, group in predictions.items() if not all(map(str.strip, group))]:
         report.notices.append(
@@ -256,7 +296,9 @@ def score_files(options: ScoreOptions) -> ScoringReport:
     return report
 
 
-def _score_captions(options: ScoreOptions, predictions: Mapping[str, str]) -> ScoringReport:
+def _score_captions(
+    options: ScoreOptions, predictions: Mapping[str, str], add_scores: AddScores | None
+) -> ScoringReport:
     """Score one caption an image: scores, intervals and comparison for each set of references."""
     others = {} if options.compare_with is None else read_single_predictions(options.compare_with)
     frequencies = _count_document_frequencies(options.document_frequencies)
@@ -274,7 +316,7 @@ def _score_captions(options: ScoreOptions, predictions: Mapping[str, str]) -> Sc
         # Only some of COCO's images have 40 references, or are of a domain: predictions of the others are expected.
         subset = name == "c40" or name in parts
         first = _match(options, options.predictions, predictions, known, subset=subset)
-        scores = _evaluate(options, first, references, frequencies)
+        scores = _evaluate(options, first, references, frequencies, add_scores)
         if frequencies is None and (notice := _describe_coincidence(scores, references)) is not None:
             report.notices.append(notice)
         source = "" if scores.df is None else f"; document frequencies of {scores.documents} images: {scores.df}"
@@ -285,7 +327,7 @@ def _score_captions(options: ScoreOptions, predictions: Mapping[str, str]) -> Sc
                 raise DataError(
                     f"{options.predictions} and {options.compare_with} are of different images; score the same images"
                 )
-            compared = _evaluate(options, second, references, frequencies)
+            compared = _evaluate(options, second, references, frequencies, add_scores)
             differences = compare(scores, compared, **resampling)
             results["compare_with"] = {
                 "predictions": str(options.compare_with),
@@ -384,17 +426,18 @@ def _describe_coincidence(scores: Scores, references: Captions) -> str | None:
 
 
 def _evaluate(
-    options: ScoreOptions, captions: Mapping[str, str], references: Captions, frequencies: DocumentFrequencies | None
+    options: ScoreOptions,
+    captions: Mapping[str, str],
+    references: Captions,
+    frequencies: DocumentFrequencies | None,
+    add_scores: AddScores | None,
 ) -> Scores:
     metrics = options.metrics[0] if options.metrics in _SETS else options.metrics
     references = {image: references[image] for image in captions}
     with warnings.catch_warnings(action="ignore"):
         scores = evaluate(captions, references, metrics=metrics, df=frequencies, spice_jars=options.spice_jars)
-    if options.images is not None and options.clip is not None:
-        from legenda.models.clip import add_clip_scores, find_image_files, load_clip
-
-        files = find_image_files(options.images, list(captions))
-        scores = add_clip_scores(scores, captions, references, files, load_clip(options.clip))
+    if add_scores is not None:
+        scores = add_scores(scores, captions, references)
     if frequencies is None or scores.df is None:
         return scores
     return dataclasses.replace(scores, df=str(options.document_frequencies))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from legenda.config import Config, NonNegativeInt, PositiveInt, Probability, to_json
 from legenda.decoding import beam_search
-from legenda.decoding.generation import Decoder, GenerationConfig
+from legenda.decoding.generation import Decoder, GenerationConfig, resolve_config
 from legenda.errors import CheckpointError, DataError
 from legenda.hub import CARD, upload_folder
 from legenda.io import write_json, write_text
@@ -282,14 +282,16 @@ class Captioner(Model):
             )
         return self.decoder(tokens, self.encode(regions))
 
-    def caption(self, regions: Regions | Tensor, *, beam_size: int = 3, max_length: int | None = None) -> list[str]:
+    def caption(self, regions: Regions | Tensor, **overrides: object) -> list[str]:
         """Return the best caption of each image by beam search, as text, in evaluation mode.
 
-        Raise CheckpointError where the model has no vocabulary (it was created, not loaded or trained).
+        overrides: fields of `generation_config`, such as beam_size=5 or max_length=16. Raise CheckpointError where the
+        model has no vocabulary (it was created, not loaded or trained).
         """
         vocabulary = self.require_vocabulary()
         with inference(self) as model:
-            output = beam_search(model, regions, beam_size=beam_size, max_length=max_length, num_return_sequences=1)
+            config = resolve_config(model, None, overrides)
+            output = beam_search(model, regions, num_return_sequences=1, generation_config=config)
         return [vocabulary.decode(row[0].tolist()) for row in output.tokens]
 
 

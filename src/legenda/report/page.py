@@ -13,16 +13,49 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from pydantic import model_validator
 
-from legenda.errors import DataError
+from legenda.config import Config, Count, NonNegativeInt
+from legenda.errors import ConfigError, DataError
 from legenda.io import write_text
 from legenda.metrics import Difference
 from legenda.results import Prediction
 
 _BOX_TOLERANCE = 1e-3  # boxes from pixel arithmetic may miss the edge by a rounding
+
+
+class ReportOptions(Config):
+    """What a report shows of runs on a split, and the files that it is made of."""
+
+    split: str = "val"
+    """The split: train, val, test, or another of the data set, such as testA of RefCOCO."""
+    out: Path = Path("report.html")
+    """The HTML file to write."""
+    num_images: NonNegativeInt = 100
+    """The number of examples on the page; of more, those with the best, the worst and the most different scores, and
+    some in between."""
+    image_folder: Path | None = None
+    """The folder of the photographs, if they are neither next to the annotations nor one folder below; with
+    --annotations and without --features, the runs' extractors read them, as models of transformers (hf:MODEL) need."""
+    annotations: Path | None = None
+    """Annotations to use instead of the runs', in any supported layout; required for imported models."""
+    features: Path | None = None
+    """The features of the images in --annotations."""
+    beam_size: Count = 3
+    """Hypotheses kept by beam search."""
+    overlays: Path | None = None
+    """A folder for the attention as PNG too: a sheet for each image and run, one tile for each word."""
+    head: NonNegativeInt | None = None
+    """The attention head that these sheets show, from 0; by default the mean of all. The page has all heads."""
+
+    @model_validator(mode="after")
+    def _check_report(self) -> Self:
+        if self.head is not None and self.overlays is None:
+            raise ConfigError("--head selects what --overlays FOLDER draws; name the folder too")
+        return self
 
 
 @dataclass(frozen=True)

@@ -8,17 +8,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
-from legenda.compute import SearchOptions
 from legenda.data.captions import CaptionDataset
 from legenda.decoding import GenerationOutput
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.comparison import RANKING_METRIC, compare_pairs, score_per_image
-from legenda.evaluation.evaluate import generate, load_examples, predict, reject_captioner_options
+from legenda.evaluation.evaluate import find_changed, generate, load_examples, predict, reject_captioner_options
 from legenda.evaluation.runs import CaptionerRun, Run, resolve_data
 from legenda.evaluation.torch_captioner import to_arrays
 from legenda.metrics import METRICS, compare, intervals
@@ -27,14 +26,11 @@ from legenda.pipeline import GeneratedCaption, extract_captions
 from legenda.regions import Regions
 from legenda.report.images import ReportImage, find_images_by_name, resolve_images
 from legenda.report.overlay import average_heads, blank_canvas, draw_caption_attention, write_sheet
-from legenda.report.page import ExampleCard, ModelRun, Report, ScoreColumn, encoded_size, write_report
+from legenda.report.page import ExampleCard, ModelRun, Report, ReportOptions, ScoreColumn, encoded_size, write_report
 from legenda.results import EvaluationResult, Example, MetricWithCI, Prediction, group_key
 from legenda.run_folder import HISTORY, find_seeds, stages_of
 from legenda.tasks.reporting import ReportedTask
 from legenda.training.checkpoint import read_history
-
-if TYPE_CHECKING:
-    from legenda.cli.report import ReportOptions
 
 SCENE_METRICS = {
     "truth": "share of captions that are true as a whole, over all scenes",
@@ -60,8 +56,10 @@ _CANVAS_SIDE = 384
 """Pixels of the longer side of the canvas that replaces a missing image."""
 
 
-def write_caption_report(runs: Mapping[str, CaptionerRun], options: ReportOptions) -> str:
+def write_caption_report(runs: Mapping[str, CaptionerRun], options: ReportOptions, folders: Sequence[Path] = ()) -> str:
     """Write the page of captioners, and the overlays where they are asked for, and return a summary.
+
+    folders: in the order of the runs, those of single runs and of the seeds of one; notes compare the latter.
 
     Raise DataError where the runs have different images or the split has no references.
     """
@@ -106,14 +104,14 @@ def write_caption_report(runs: Mapping[str, CaptionerRun], options: ReportOption
     if no_boxes != set(runs):
         lead += " Point at a word to see the attention when it was generated."
         first = [f"The attention shown is that of the last decoder layer over the encoded regions, {heads}."]
-    summary = _write_page(runs, results, options, len(split), lead, columns, cards, first, notes)
+    summary = _write_page(runs, results, options, folders, len(split), lead, columns, cards, first, notes)
     if options.overlays is None:
         return summary
     by_id = {split.ids[position]: (images[position], captions[position]) for position in positions}
     return f"{summary}\n{options.overlays}: {write_overlays(options.overlays, by_id, options.head)} attention sheets"
 
 
-def write_task_report(runs: Mapping[str, Run], options: ReportOptions) -> str:
+def write_task_report(runs: Mapping[str, Run], options: ReportOptions, folders: Sequence[Path] = ()) -> str:
     """Write the page of runs of another task than captioning and return a summary.
 
     Raise an error where the runs have different tasks or examples, or the split has no references.
@@ -127,7 +125,7 @@ def write_task_report(runs: Mapping[str, Run], options: ReportOptions) -> str:
             )
     task = first.task
     assert issubclass(task, ReportedTask)
-    reject_captioner_options(first, options, _CAPTION_OPTIONS)
+    reject_captioner_options(first, find_changed(options, _CAPTION_OPTIONS))
     splits = {name: load_examples(run, options.split) for name, run in runs.items()}
     split = common_split(runs, splits, options.split, task.noun, "report runs of the same data together")
     predictions = {name: predict(run, splits[name], options.beam_size) for name, run in runs.items()}
@@ -165,7 +163,7 @@ def write_task_report(runs: Mapping[str, Run], options: ReportOptions) -> str:
         "breakdowns": breakdowns,
     }
     lead = f". {task.card_description}"
-    return _write_page(runs, results, options, len(split), lead, columns, cards, result.notes, notes, **fields)
+    return _write_page(runs, results, options, folders, len(split), lead, columns, cards, result.notes, notes, **fields)
 
 
 def common_split(runs: Mapping[str, Run], splits: Mapping[str, Any], name: str, noun: str, remedy: str) -> Any:
@@ -189,6 +187,7 @@ def _write_page(
     runs: Mapping[str, Run],
     results: Mapping[str, EvaluationResult],
     options: ReportOptions,
+    folders: Sequence[Path],
     count: int,
     lead: str,
     columns: Sequence[ScoreColumn],
@@ -221,7 +220,7 @@ def _write_page(
             f"{len(examples)} of {count:,} {noun} are shown: a quarter each have the highest and the lowest scores "
             "and, for several models, the largest differences between models; the others are evenly spaced."
         )
-    notes += [*_seed_notes(options.runs, results, [column.key for column in columns]), *last_notes]
+    notes += [*_seed_notes(folders, results, [column.key for column in columns]), *last_notes]
     models = "One model" if len(runs) == 1 else f"{len(runs)} models"
     report = Report(
         title=" against ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} and {names[-1]}",
@@ -296,7 +295,7 @@ def predict_with_attention(
             captions[split.ids[position]] = extract_captions(captioned, vocabulary, image)[0]
 
     chosen = None if positions is None else np.asarray(positions, dtype=np.int64)
-    generate(run, split, SearchOptions(beam_size=beam_size), positions=chosen, attention_callback=keep)
+    generate(run, split, {"beam_size": beam_size}, positions=chosen, attention_callback=keep)
     return captions
 
 

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from legenda.compute import SearchOptions, get_num_threads
 from legenda.errors import CheckpointError, ConfigError, DataError, first_line, import_extra
 from legenda.images.regions import ImageRegions, RegionArrays, grid_boxes, pack
 from legenda.runtime.folder import DECODER, ENCODER, GRID_BOXES, ExportedModel, read_exported
 from legenda.runtime.search import ROWS, SearchOutput, State, search
-from legenda.runtime.settings import GenerationConfig, override
+from legenda.runtime.settings import GenerationConfig
+from legenda.runtime.threads import get_num_threads
 from legenda.text import Vocabulary
 
 
@@ -47,10 +47,15 @@ class Captioner(Protocol):
         """The number of trainable parameters."""
         ...
 
+    @property
+    def generation_config(self) -> GenerationConfig:
+        """How the model searches."""
+        ...
+
     def search(
         self,
         regions: Sequence[ImageRegions],
-        options: SearchOptions,
+        config: GenerationConfig,
         *,
         num_captions: int = 1,
         names: Sequence[str] | None = None,
@@ -111,7 +116,7 @@ class OnnxCaptioner:
     def search(
         self,
         regions: Sequence[ImageRegions],
-        options: SearchOptions,
+        config: GenerationConfig,
         *,
         num_captions: int = 1,
         names: Sequence[str] | None = None,
@@ -121,7 +126,6 @@ class OnnxCaptioner:
 
         Raise ConfigError for more tokens than the model was exported for.
         """
-        config = override(self.generation_config, options, self.vocabulary)
         if config.max_length > self.generation_config.max_length:
             raise ConfigError(
                 f"{self.folder} was exported for at most {self.generation_config.max_length} tokens, not "
@@ -140,7 +144,6 @@ class OnnxCaptioner:
                 state,
                 len(used),
                 config,
-                options,
                 num_captions=num_captions,
                 names=names,
                 need_attention=need_attention,

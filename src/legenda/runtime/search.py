@@ -13,7 +13,6 @@ from zlib import crc32
 
 import numpy as np
 
-from legenda.compute import SearchOptions
 from legenda.errors import ConfigError, DataError
 from legenda.runtime.settings import GenerationConfig
 
@@ -70,7 +69,6 @@ def search(
     state: State,
     num_images: int,
     config: GenerationConfig,
-    options: SearchOptions,
     *,
     num_captions: int = 1,
     names: Sequence[str] | None = None,
@@ -78,23 +76,23 @@ def search(
 ) -> SearchOutput:
     """Generate `num_captions` sequences per image: the best of a beam search, or samples in the order drawn.
 
-    state: of one empty row per image. config: the model's, with the changes of `options` in it. names: of the images,
-    by default their positions; the samples of an image follow from its name and the seed, not from its batch.
+    state: of one empty row per image. names: of the images, by default their positions; the samples of an image follow
+    from its name and the seed, not from its batch.
     Sequences of diverse beam search are sorted over all groups. Raise ConfigError where no sequence has all required
     words, and DataError where scores are NaN or infinite.
     """
-    if options.do_sample:
-        seeds = [f"{options.seed} {name}" for name in names or range(num_images)]
+    if config.do_sample:
+        seeds = [f"{config.seed} {name}" for name in names or range(num_images)]
         streams = [np.random.RandomState(crc32(seed.encode(errors="surrogatepass"))) for seed in seeds]
 
         def choose(log_probs: np.ndarray) -> np.ndarray:
-            scaled = log_probs / np.float32(options.temperature)
-            return sample_tokens(top_k_top_p_filter(scaled, options.top_k, options.top_p), streams)
+            scaled = log_probs / np.float32(config.temperature)
+            return sample_tokens(top_k_top_p_filter(scaled, config.top_k, config.top_p), streams)
 
         return generate_rows(decode, state, num_images, num_captions, config, choose, need_attention=need_attention)
-    is_diverse = options.num_beam_groups > 1
-    returned = options.beam_size if is_diverse else num_captions
-    output = beam_search(decode, state, num_images, config, options, returned, need_attention=need_attention)
+    is_diverse = config.num_beam_groups > 1
+    returned = config.beam_size if is_diverse else num_captions
+    output = beam_search(decode, state, num_images, config, returned, need_attention=need_attention)
     return output.sort_rows(output.scores, num_captions) if is_diverse else output
 
 
@@ -145,32 +143,29 @@ def beam_search(
     state: State,
     num_images: int,
     config: GenerationConfig,
-    options: SearchOptions,
     num_return_sequences: int,
     *,
     need_attention: bool = False,
 ) -> SearchOutput:
-    """Generate the best sequences of each image by keeping `options.beam_size` hypotheses; see `decoding.beam_search`.
+    """Generate the best sequences of each image by keeping `beam_size` hypotheses; see `decoding.beam_search`.
 
     With several groups of beams the output is sorted within each group only.
     """
-    if config.required_tokens and options.num_beam_groups > 1:
+    if config.required_tokens and config.num_beam_groups > 1:
         raise ConfigError("words are required of one group of beams; leave num_beam_groups or the words out")
     groups: list[_BeamGroup] = []
-    num_beams = options.beam_size // options.num_beam_groups
-    for index in range(options.num_beam_groups):
+    num_beams = config.beam_size // config.num_beam_groups
+    for index in range(config.num_beam_groups):
         # groups before the last run to the end: those after them read all their tokens
-        stop_at = min(num_return_sequences, num_beams) if index == options.num_beam_groups - 1 else None
+        stop_at = min(num_return_sequences, num_beams) if index == config.num_beam_groups - 1 else None
         group = (_ConstrainedGroup if config.required_tokens else _BeamGroup)(num_images, config)
-        stepper = _Stepper(
-            decode, state, (num_images, 1), config, True, options.temperature, need_attention=need_attention
-        )
+        stepper = _Stepper(decode, state, (num_images, 1), config, True, need_attention=need_attention)
         token, parents = np.full((num_images, 1), config.bos_token_id), None
         for step in range(config.max_length):
             log_probs, weights = stepper.step(token, parents)
             if weights is not None:
                 group.weights.append(weights)
-            scores = _penalize(log_probs, groups, step, options.diversity_penalty) if groups else log_probs
+            scores = _penalize(log_probs, groups, step, config.diversity_penalty) if groups else log_probs
             parents, token = group.advance(log_probs, scores, step, num_beams)
             if stop_at is None:
                 group.history.append(group.beams.tokens)
@@ -192,12 +187,12 @@ class _Stepper:
         shape: tuple[int, int],
         config: GenerationConfig,
         beam: bool,
-        temperature: float = 1.0,
         *,
         need_attention: bool = False,
     ) -> None:
-        """Start with empty rows, `shape[1]` for each of `shape[0]` images; temperature: of all tokens but the first."""
-        self.decode, self.config, self.temperature = decode, config, np.float32(temperature)
+        """Start with empty rows, `shape[1]` for each of `shape[0]` images."""
+        self.decode, self.config = decode, config
+        self.temperature = np.float32(config.temperature if beam else 1)  # of all tokens but the first
         self.state = state if shape[1] == 1 else _reorder(state, np.zeros(shape, np.int64))
         self.need_attention = need_attention
         self.trigram_penalty = 0.0 if beam else config.trigram_penalty

@@ -1,25 +1,29 @@
-"""Settings of a search: what a model stores and what a call changes, for PyTorch and the runtime alike."""
+"""Settings of a search: those that a model stores, and over them those of a call, merged once where they enter."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Literal
+from typing import Annotated, Literal, Self
 
 import numpy as np
+from pydantic import Field, model_validator
 
-from legenda.compute import SearchOptions
-from legenda.config import Config, Count, NonNegativeFloat, NonNegativeInt
+from legenda.config import Config, Count, NonNegativeFloat, NonNegativeInt, PositiveFraction, PositiveInt, merge
 from legenda.errors import ConfigError, did_you_mean
 from legenda.text import Vocabulary
 
+_OF_SAMPLING, _OF_BEAMS = ("top_k", "top_p", "trigram_penalty", "seed"), ("num_beam_groups", "length_penalty", "must")
+
 
 class GenerationConfig(Config):
-    """Options of generation: each model has its own as `model.generation_config`, and every call may override them.
+    """How captions are searched for: each model has its own as `model.generation_config`, which a call may override.
 
-    Raises ConfigError for a value of the wrong type or out of range.
+    Raise ConfigError for a value of the wrong type or out of range.
     """
 
+    beam_size: Count = 3
+    """Number of beams."""
     bos_token_id: NonNegativeInt = 0
     """The token before the first one."""
     eos_token_id: NonNegativeInt = 0
@@ -37,7 +41,7 @@ class GenerationConfig(Config):
     unfinished ones (Meshed-Memory Transformer, X-LAN, MD-SAN). "release": it is stored, and its slot is released to the
     best unfinished one (AoANet, and the search behind X-LAN's paper)."""
     length_penalty: NonNegativeFloat = 0.0
-    """Exponent p of the length normalization of scores."""
+    """Exponent p of the length normalization of beams' scores."""
     length_normalization: Literal["power", "gnmt"] = "power"
     """What the sum of the log-probabilities of n tokens, eos included, is divided by. "power": n**p; "gnmt":
     ((5 + n) / 6)**p (Wu et al., 2016, Eq. 14)."""
@@ -54,6 +58,32 @@ class GenerationConfig(Config):
     trigram_penalty: NonNegativeFloat = 0.0
     """Subtracted from a token's log-probability for each time that the trigram it would complete has occurred before in
     its row; greedy decoding and sampling apply it, beam search does not, as in AoANet's release."""
+    do_sample: bool = False
+    """Draw the tokens at random instead of beam search."""
+    temperature: Annotated[float, Field(ge=1e-6, le=2.0**63)] = 1.0
+    """Divides the log-probabilities; in beam search all but those of the first token."""
+    top_k: PositiveInt | None = None
+    """Sample from the k likeliest tokens."""
+    top_p: PositiveFraction | None = None
+    """Sample from the fewest tokens whose probabilities reach p."""
+    seed: NonNegativeInt = 0
+    """Seed of the sampling."""
+    num_beam_groups: PositiveInt = 1
+    """Groups of diverse beam search, which divide the beam size."""
+    diversity_penalty: NonNegativeFloat = 0.5
+    """What a token loses for each time that earlier groups have chosen it at the same position."""
+    forbidden_last_words: tuple[str, ...] | None = None
+    """Words that no caption ends with, such as a, the and of; they replace `forbidden_last_tokens`."""
+    must: tuple[str, ...] | None = None
+    """Words that occur in every caption; a|b is one of several. They replace `required_tokens`."""
+
+    @model_validator(mode="after")
+    def _check_groups(self) -> Self:
+        if self.beam_size % self.num_beam_groups:
+            raise ConfigError(
+                f"num_beam_groups must divide the beam size {self.beam_size}, {self.num_beam_groups} does not"
+            )
+        return self
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -74,20 +104,67 @@ class GenerationConfig(Config):
         """The token that follows eos in outputs."""
         return self.eos_token_id if self.pad_token_id is None else self.pad_token_id
 
+    def check_captions(self, num_captions: int) -> None:
+        """Raise ConfigError for more captions of an image than beams, and for none."""
+        if num_captions < 1 or (num_captions > self.beam_size and not self.do_sample):
+            raise ConfigError(f"num_captions must lie between 1 and beam_size={self.beam_size}, not {num_captions}")
 
-def override(config: GenerationConfig, options: SearchOptions, vocabulary: Vocabulary) -> GenerationConfig:
-    """Return a model's configuration with the options of a call over it, their words as ids.
+    def describe(self) -> str:
+        """Return the kind of search in a few words."""
+        return f"samples of seed {self.seed}" if self.do_sample else f"beam {self.beam_size}"
 
-    Raise ConfigError for a forbidden or required word outside the vocabulary.
+
+Overrides = Mapping[str, object]
+"""Fields of `GenerationConfig` that a call sets, by name."""
+OVERRIDES = (
+    "beam_size",
+    "max_length",
+    "length_penalty",
+    "do_sample",
+    "temperature",
+    "top_k",
+    "top_p",
+    "seed",
+    "num_beam_groups",
+    "diversity_penalty",
+    "no_repeat_ngram_size",
+    "trigram_penalty",
+    "forbidden_last_words",
+    "must",
+)
+"""What the command line and the server offer of them, in this order."""
+
+
+def check_overrides(overrides: Overrides, name: str = "the search") -> None:
+    """Raise ConfigError for an unknown field, a wrong value, and an option of sampling or of beams for the other.
+
+    name: what messages call the overrides.
     """
-    names = ("max_length", "length_penalty", "no_repeat_ngram_size", "trigram_penalty")
-    changes = {name: value for name in names if (value := getattr(options, name)) is not None}
-    if options.forbidden_last_words is not None:
-        changes["forbidden_last_tokens"] = _token_ids(options.forbidden_last_words, vocabulary, "to forbid")
-    if options.must is not None:
-        sets = (words.split("|") for words in options.must)
+    given = merge(GenerationConfig, overrides, name)
+    names, remedy = (
+        (_OF_BEAMS, "is for beam search; leave it or --do-sample out")
+        if given.do_sample
+        else (_OF_SAMPLING, "is for sampling; add --do-sample or leave it out")
+    )
+    for field in names:
+        if getattr(given, field) != GenerationConfig.model_fields[field].default:
+            raise ConfigError(f"--{field.replace('_', '-')} {remedy}")
+
+
+def override(config: GenerationConfig, overrides: Overrides, vocabulary: Vocabulary) -> GenerationConfig:
+    """Return a model's configuration with the fields of a call over it, and words as ids of tokens.
+
+    Raise ConfigError as `check_overrides`, and for a forbidden or required word outside the vocabulary.
+    """
+    check_overrides(overrides)
+    merged = config.replace(**overrides)
+    changes: dict[str, object] = {}
+    if merged.forbidden_last_words is not None:
+        changes["forbidden_last_tokens"] = _token_ids(merged.forbidden_last_words, vocabulary, "to forbid")
+    if merged.must is not None:
+        sets = (words.split("|") for words in merged.must)
         changes["required_tokens"] = tuple(_token_ids(words, vocabulary, "that could be required") for words in sets)
-    return config.replace(**changes)
+    return merged.replace(**changes, forbidden_last_words=None, must=None) if changes else merged
 
 
 def _token_ids(words: Sequence[str], vocabulary: Vocabulary, purpose: str) -> tuple[int, ...]:

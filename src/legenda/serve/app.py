@@ -19,14 +19,15 @@ from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from legenda import __version__
-from legenda.compute import SearchOptions
+from legenda.config import merge
 from legenda.errors import ConfigError, LegendaError, did_you_mean
 from legenda.images.extractor import describe_unfamiliar, find_unfamiliar
 from legenda.images.files import FORMATS
 from legenda.photo.things import Thing
-from legenda.pipeline import GeneratedCaption
+from legenda.pipeline import GeneratedCaption, Pipeline
 from legenda.report.overlay import draw_caption_attention
 from legenda.report.page import render_html
+from legenda.runtime.settings import GenerationConfig, Overrides
 from legenda.serve.engine import BusyError, CaptionedImage, Engine, Request
 from legenda.serve.server import create_guarded_app
 
@@ -59,20 +60,20 @@ class Settings(BaseModel):
             raise ConfigError(f"there is no field {name[:40]!r}; {did_you_mean(name, cls.model_fields)}")
         return fields
 
-    def request(self, models: Mapping[str, Any], search: SearchOptions) -> Request:
+    def request(self, models: Mapping[str, Pipeline], search: Overrides) -> Request:
         """Return the request with these settings over those of the server; raise ConfigError for an unknown model."""
         model = self.model or next(iter(models))
         if model not in models:
             raise ConfigError(f"there is no model {model!r}; {did_you_mean(model, list(models))}")
         changes = self.model_dump(include={"beam_size", "max_length", "seed"}, exclude_none=True)
         changes |= {"temperature": self.temperature} if self.temperature else {}
-        if self.temperature is not None and (self.temperature > 0) != search.do_sample:
+        if self.temperature is not None and (self.temperature > 0) != bool(search.get("do_sample")):
             # the others are either of sampling or of beam search
             kept = {"beam_size", "seed", "max_length", "no_repeat_ngram_size", "forbidden_last_words"}
-            search = SearchOptions(do_sample=self.temperature > 0, **search.model_dump(include=kept))
-        search = search.replace(**changes)
-        search.check_captions(self.num_captions)
-        return Request(model, self.num_captions, search)
+            search = {name: value for name, value in search.items() if name in kept}
+            changes["do_sample"] = self.temperature > 0
+        config = models[model].search_config({**search, **changes}, self.num_captions)
+        return Request(model, self.num_captions, config)
 
 
 class CaptionForm(Settings):
@@ -174,7 +175,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {code: {"model": ErrorMessage} for co
 def create_app(
     engine: Engine,
     samples: Mapping[str, Path],
-    search: SearchOptions,
+    search: Overrides,
     *,
     max_bytes: int = 12_000_000,
     answer_timeout: float = 60.0,
@@ -199,7 +200,7 @@ class _Captioner:
     """An engine with what requests do not set, and the seconds in which an answer must be ready."""
 
     engine: Engine
-    search: SearchOptions
+    search: Overrides
     timeout: float
 
     async def generate(
@@ -282,11 +283,15 @@ def _add_pages(app: FastAPI, captioner: _Captioner, samples: Mapping[str, Path],
         )
         for name, pipeline in engine.models.items()
     ]
-    temperature = search.temperature if search.do_sample else 0
+    config = merge(GenerationConfig, search, "the search")
     offered = {
         "models": [info.model_dump() for info in infos],
         "samples": list(samples),
-        "search": {"beam_size": search.beam_size, "temperature": temperature, "seed": search.seed},
+        "search": {
+            "beam_size": config.beam_size,
+            "temperature": config.temperature if config.do_sample else 0,
+            "seed": config.seed,
+        },
         "max_bytes": max_bytes,
     }
 

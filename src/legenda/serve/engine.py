@@ -15,10 +15,10 @@ from typing import IO, Self
 
 from PIL import Image, ImageOps
 
-from legenda.compute import SearchOptions
 from legenda.errors import LegendaError
 from legenda.images.files import count_pixels, read_image
 from legenda.pipeline import GeneratedCaption, Pipeline
+from legenda.runtime.settings import GenerationConfig
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Request:
 
     model: str
     num_captions: int = 1
-    search: SearchOptions = field(default_factory=SearchOptions)
+    search: GenerationConfig = field(default_factory=GenerationConfig)
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ class Engine:
             outputs = self.models[request.model].caption(
                 [upload.image for upload in group if upload.image is not None],
                 num_captions=request.num_captions,
-                **dict(request.search),
+                generation_config=request.search,
             )
         except Exception as error:
             if len(group) > 1:

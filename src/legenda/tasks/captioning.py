@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from legenda.compute import SearchOptions
 from legenda.data.captions import CaptionDataset, DataModule
 from legenda.decoding import Ensemble, GenerationOutput
 from legenda.decoding.search import search
@@ -21,6 +20,7 @@ from legenda.models import Captioner, create_model
 from legenda.models.base import inference
 from legenda.regions import Regions
 from legenda.run_folder import VOCABULARY
+from legenda.runtime.settings import GenerationConfig
 from legenda.tasks.base import Objective, ObjectiveConfig, Task, check_boxes, set_vocabulary
 from legenda.tasks.objectives import CrossEntropy
 from legenda.tasks.self_critical import Rewards, SelfCriticalObjective, check_rewards
@@ -31,7 +31,7 @@ def generate_captions(
     model: Captioner | Ensemble,
     split: CaptionDataset,
     *,
-    options: SearchOptions,
+    config: GenerationConfig | None = None,
     vocabulary: Vocabulary | None = None,
     batch_size: int = 50,
     need_attention: bool = False,
@@ -40,13 +40,14 @@ def generate_captions(
 ) -> dict[str, str]:
     """Return the caption of each image of a split by its id: the best of beam search, or a sample.
 
-    options: of the search. vocabulary: that of an ensemble; a model has its own. indices: the images to caption; all by
-    default. callback: called after each batch with the indices, their regions and the output of the search. Raise
-    DataError where the features do not fit the model.
+    config: of the search, by default the model's. vocabulary: that of an ensemble; a model has its own. indices: the
+    images to caption; all by default. callback: called after each batch with the indices, their regions and the output
+    of the search. Raise DataError where the features do not fit the model.
     """
     vocabulary = model.require_vocabulary() if vocabulary is None and isinstance(model, Captioner) else vocabulary
     if vocabulary is None:
         raise ConfigError("name the vocabulary of the ensemble")
+    config = model.generation_config if config is None else config
     device = next(model.parameters()).device
     captions: dict[str, str] = {}
     selected = np.arange(len(split)) if indices is None else indices
@@ -61,7 +62,7 @@ def generate_captions(
                 name = getattr(model, "name", "the ensemble")
                 raise DataError(f"{split.source} does not fit {name}: {error}") from error
             names = [split.ids[index] for index in batch]
-            output = search(captioner, memory, options, vocabulary, names=names, need_attention=need_attention)
+            output = search(captioner, memory, config, names=names, need_attention=need_attention)
             for name, tokens in zip(names, output.tokens[:, 0].tolist(), strict=True):
                 captions[name] = vocabulary.decode(tokens)
             if callback is not None:
@@ -130,6 +131,8 @@ class Captioning(Task):
     @staticmethod
     def predict(model: Captioner, split: CaptionDataset, indices: np.ndarray, *, beam_size: int) -> dict[str, str]:
         """Return the best caption of each image by its id."""
-        return generate_captions(model, split, options=SearchOptions(beam_size=beam_size), indices=indices)
+        return generate_captions(
+            model, split, config=model.generation_config.replace(beam_size=beam_size), indices=indices
+        )
 
     score = staticmethod(score_captions)
