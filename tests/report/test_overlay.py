@@ -47,7 +47,7 @@ def test_heads_are_averaged_or_chosen():
 def test_a_sheet_has_the_picture_and_a_tile_for_each_word():
     attention = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
     sheet = draw_words(_grey(), [LEFT, RIGHT], ["a", "red", "x" * 200], attention, title="t", side=200, columns=2)
-    assert sheet.size == (2 * 210 + 10, 2 * (100 + 26 + 10) + 10 + 36)
+    assert sheet.size == (2 * 210 + 10, 2 * (100 + 26 + 10) + 26 + 36)
     _, frames = ndimage.label(ndimage.binary_closing(_red(sheet), iterations=3))
     assert frames >= 3  # one red frame a word
 

@@ -108,7 +108,7 @@ def write_photograph_report(model: str, path: Path) -> tuple[CaptionedPhotograph
     described, cards = caption_photographs(model)
     report = Report(
         title="Photographs and the attention of each word",
-        lead=f"The packaged model captions four photographs. Point at a word to see the attention. {LIMITS}",
+        lead=f"The packaged model captions four photographs. {LIMITS}",
         columns=(),
         runs=[described],
         examples=cards,
@@ -147,13 +147,12 @@ def write_demo_report(folders: Mapping[str, Path], path: Path, photographs: Capt
     by_family = [[index for index, scene in enumerate(scenes.scenes) if scene.family == family] for family in FAMILIES]
     shown = [index for indices in by_family for index in indices[:EXAMPLES_PER_FAMILY]]
     report = Report(
-        title="Why geometry-aware attention exists",
-        lead=(
-            "Two models were trained on the same drawn scenes, with the same seed and budget. Features describe the "
-            "appearance of each thing, boxes its position. Plain self-attention cannot use the boxes: it names things "
-            "that are there and gets their relation right by chance. Point at a word to see the attention when it was "
-            "generated. The photographs are captioned by the packaged model."
-        ),
+        title="Captions and the attention of each word",
+        lead="The packaged model captions four photographs; below, two small models with and without geometry in their "
+        "attention caption drawn scenes.",
+        about="Two models were trained on the same drawn scenes, with the same seed and budget. Features describe the "
+        "appearance of each thing, boxes its position. Plain self-attention cannot use the boxes: it names things that "
+        "are there and gets their relation right by chance.",
         columns=COLUMNS,
         runs=[*scene_runs, packaged],
         examples=[

@@ -24,6 +24,7 @@ MAX_OUTLINES = 16
 _SHADE, _DARK = (11, 13, 18), 0.72
 _RED, _WHITE, _PAPER, _INK, _FAINT = (224, 0, 43), (255, 255, 255), (250, 249, 246), (29, 31, 36), (196, 193, 185)
 _MARGIN = 10
+_LEGEND = "brightness: weight relative to the largest, which is red and labeled"
 _WHOLE = 0.99
 """A region with a larger share of the image is the whole image: its weight has no position."""
 
@@ -93,7 +94,7 @@ def draw_words(
     side: int = 240,
     columns: int = 5,
 ) -> Image.Image:
-    """Draw a sheet with the image and, for each of T words, the image with the word's attention.
+    """Draw a sheet with the image and, for each of T words, the image with the word's attention; a legend is below.
 
     attention: `(T, N)`, see `average_heads`. side: the longer side of each tile in pixels; columns: the maximal number
     of tiles in a line.
@@ -106,7 +107,7 @@ def draw_words(
     columns = min(columns, len(tiles))
     rows = math.ceil(len(tiles) / columns)
     head = line + _MARGIN if title else 0
-    size = (columns * (width + _MARGIN) + _MARGIN, rows * (height + line + _MARGIN) + _MARGIN + head)
+    size = (columns * (width + _MARGIN) + _MARGIN, rows * (height + line + _MARGIN) + line + head)
     sheet = Image.new("RGB", size, _PAPER)
     draw = ImageDraw.Draw(sheet)
     draw.text((_MARGIN, _MARGIN), _shorten(title, font, size[0] - 2 * _MARGIN), fill=_INK, font=font)
@@ -116,6 +117,8 @@ def draw_words(
         sheet.paste(tile, (left, top))
         middle = (left + width / 2, top + height + line / 2)
         draw.text(middle, _shorten(word, font, width), fill=_INK, font=font, anchor="mm")
+    note = ImageFont.load_default(13)
+    draw.text((_MARGIN, size[1] - line), _shorten(_LEGEND, note, size[0] - 2 * _MARGIN), fill=_INK, font=note)
     return sheet
 
 

@@ -111,10 +111,10 @@ class ExampleCard:
 class Report:
     """The content of the page.
 
-    `lead` introduces the page in a sentence or two, `score_name` names the scores of captions, `noun` the examples in
-    the plural, `verdicts` the two verdicts. `breakdowns` are tables of one score by groups of examples: for each
-    grouping, such as "type of question", rows of (key, label, number of examples), where the key selects the value,
-    0..1, from `ModelRun.scores`.
+    `lead` introduces the page in a sentence or two, `about` the scores, `score_name` names the scores of captions,
+    `noun` the examples in the plural, `verdicts` the two verdicts. `breakdowns` are tables of one score by groups of
+    examples: for each grouping, such as "type of question", rows of (key, label, number of examples), where the key
+    selects the value, 0..1, from `ModelRun.scores`.
     """
 
     title: str
@@ -123,6 +123,7 @@ class Report:
     runs: Sequence[ModelRun]
     examples: Sequence[ExampleCard]
     footnotes: Sequence[str]
+    about: str = ""
     score_name: str = "score"
     noun: str = "images"
     verdicts: tuple[str, str] = ("true", "false")
@@ -210,6 +211,7 @@ def _report_json(report: Report) -> dict[str, Any]:
     """Return the data that the page's script reads."""
     keys = report.keys
     return {
+        "about": report.about,
         "columns": [vars(column) for column in report.columns],
         "breakdowns": [
             {"title": title, "rows": [dict(zip(("key", "label", "count"), row, strict=True)) for row in rows]}

@@ -36,8 +36,8 @@ function createAttentionScale(hasWhole) {
 
   function rest() {
     node.classList.remove("is-lit");
-    text.textContent = "brightness: weight relative to the largest";
-    if (hasWhole) wholeText.textContent = "some regions are the whole image";
+    text.textContent = "brighter: larger weight";
+    if (hasWhole) wholeText.textContent = "some are the whole image";
   }
 
   function show(weights, whole) {

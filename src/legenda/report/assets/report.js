@@ -5,6 +5,7 @@
 (() => {
   const COLORS = 8; // theme.css holds --model-0 to --model-7
   const DASH = "—";
+  const FIRST = 4; // examples above the scores
 
   function colorOf(index) {
     return `var(--model-${index % COLORS})`;
@@ -133,7 +134,8 @@
     return Object.values(run.scores).some((value) => value !== null);
   }
 
-  function renderScores({ columns, runs, breakdowns, noun }) {
+  function renderScores({ about, columns, runs, breakdowns, noun }) {
+    if (about !== "") section("scores").append(html("p", { class: "hint" }, about));
     if (!runs.some(hasScores)) {
       document.getElementById("scores-title").textContent = runs.length > 1 ? "Models" : "Model";
       section("scores").append(createModelList(runs));
@@ -234,8 +236,7 @@
     }
     const readable = examples.some((example) => Object.values(example.captions).some(({ attention }) => attention !== null));
     return readable ? html("p", { class: "hint" },
-      "Point at a word, tap it, or move to it with Tab and the arrow keys to see the attention when it was generated. " +
-      "The region with the largest weight is outlined in red with its weight; click a word to pin it.") : null;
+      "Point at a word to see which regions it attended to, the largest weight in red; click it to keep them.") : null;
   }
 
   function renderExamples({ examples, runs, scoreName, noun, verdicts }) {
@@ -243,8 +244,10 @@
     const entries = examples.map((example) => createCard(example, runs, { scoreName, verdicts }));
     const heads = createHeadChoice(entries.map(({ viewer }) => viewer));
     const count = html("p", { class: "status" }, `${examples.length} ${noun}`);
+    const cards = entries.map(({ card }) => card);
     section("examples").append(createHint(examples) ?? "", html("div", { class: "choices" }, heads, count),
-      html("div", { class: "cards" }, ...entries.map(({ card }) => card)));
+      html("div", { class: "cards" }, ...cards.slice(0, FIRST)));
+    if (cards.length > FIRST) section("more").append(html("div", { class: "cards" }, ...cards.slice(FIRST)));
   }
 
   function renderFootnotes({ footnotes }) {
@@ -252,7 +255,7 @@
   }
 
   const data = JSON.parse(document.getElementById("page-data").textContent);
-  renderScores(data);
   renderExamples(data);
+  renderScores(data);
   renderFootnotes(data);
 })();
