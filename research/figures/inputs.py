@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -11,9 +11,10 @@ import numpy as np
 import tyro
 
 from legenda.compute import RunOptions
+from legenda.config import Config
 from legenda.data.captions import CaptionDataset
 from legenda.errors import ConfigError, DataError, did_you_mean
-from legenda.evaluation.evaluate import reject_options
+from legenda.evaluation.evaluate import find_changed
 from legenda.evaluation.runs import CaptionerRun, load_captioner_run, resolve_data, unique_run_names
 from legenda.extractors import run_extractor
 from legenda.images import find_images, read_image
@@ -23,6 +24,12 @@ from legenda.report.images import ReportImage, resolve_images
 from legenda.report.report import common_split, predict_with_attention
 
 Runs = tyro.conf.Positional[tuple[Path, ...]]
+
+
+def reject_options(options: Config, names: Iterable[str], reason: str) -> None:
+    """Raise ConfigError where one of the named options is not its default; `reason` ends the message."""
+    for name in find_changed(options, names):
+        raise ConfigError(f"--{name.replace('_', '-')} {reason}")
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from inputs import (
     find_figure_images,
     format_verdict,
     open_runs,
+    reject_options,
     run_label,
 )
 from matplotlib.figure import Figure
@@ -25,7 +26,6 @@ from PIL import Image
 from legenda.data.captions import ScenesData
 from legenda.data.scenes import FEATURE_DIM
 from legenda.errors import ConfigError
-from legenda.evaluation.evaluate import reject_options
 from legenda.evaluation.runs import CaptionerRun
 from legenda.images import find_images, read_image
 from legenda.models import Captioner, create_model
