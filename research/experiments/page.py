@@ -187,13 +187,14 @@ def write_pages(folder: Path = RESULTS) -> list[Path]:
     from which import which_page
 
     results = verified(lambda: read_all(folder), folder, HINT)
-    shown = sorted((r for r in results.values() if not r.experiment.withdrawn), key=lambda r: r.experiment.page)
+    everything = [results.get(name) or _not_run(get_experiment(name)) for name in list_experiments()]
+    shown = sorted((r for r in everything if not r.experiment.withdrawn), key=lambda r: r.experiment.page)
     pages = {}
     for name, group in groupby(shown, lambda r: r.experiment.page):
         parts = list(group)
         pages[folder / f"{name}.md"] = "\n".join(_page(name, parts)) + "\n"
         pages[folder / f"{name}.svg"] = draw_page(parts)
-    pages[folder / "README.md"] = "\n".join(_table_page(results)) + "\n"
+    pages[folder / "README.md"] = "\n".join(_table_page(everything)) + "\n"
     pages[folder / "forest.svg"] = draw_forest(shown)
     if folder.resolve() == RESULTS.resolve():
         pages[WHICH] = which_page(results)
@@ -304,6 +305,8 @@ def _details(result: Result) -> Iterator[str]:
             cells += [f"{numbers['kept_bytes'] / 2**20:.3g} MiB", f"{numbers['steps']:,}", str(len(numbers["seeds"]))]
             cells += [f"{fmean(seconds):.1f}" if seconds else "–", *(_cell(numbers, each) for each in metrics.values())]
             yield f"| {' | '.join(cells)} |"
+        else:
+            yield f"| {condition.label} (`{key}`) |{' – |' * (len(head) + len(metrics))}"
     yield ""
     control = metrics[experiment.control.metric]
     value = "not measured" if result.control is None else _number(result.control, control)
@@ -438,7 +441,12 @@ def _cell(condition: Mapping[str, Any], metric: Metric) -> str:
     return f"{_number(fmean(values), metric)}{spread}" + (f" ({missed} not reached)" if missed else "")
 
 
-def _table_page(results: Mapping[str, Result]) -> Iterator[str]:
+def _not_run(experiment: Experiment) -> Result:
+    waiting = [Decision(p, experiment.metric_of(p), None, 1.0, None) for p in experiment.primaries]
+    return Result(experiment, {"conditions": {}, "designs": []}, tuple(waiting), None)
+
+
+def _table_page(results: Sequence[Result]) -> Iterator[str]:
     yield "# Experiments on what the papers say\n"
     yield f"By [one rule](../README.md). p (Holm) is corrected for all {count_primaries()} primary comparisons of the"
     yield "designs, those that have not run and those that are withdrawn too. Time and memory are those of training, in"
@@ -449,14 +457,11 @@ def _table_page(results: Mapping[str, Result]) -> Iterator[str]:
     )
     yield f"| {head} | time | memory |\n|{'---|' * 12}"
     withdrawn = []
-    for name in list_experiments():
-        experiment = get_experiment(name)
-        if (result := results.get(name)) is None:
-            waiting = [Decision(p, experiment.metric_of(p), None, 1.0, None) for p in experiment.primaries]
-            result = Result(experiment, {"conditions": {}, "designs": []}, tuple(waiting), None)
+    for result in results:
+        experiment, name = result.experiment, result.experiment.name
         for decision in result.decisions:
             verdict = "withdrawn" if experiment.withdrawn else decision.verdict or _waiting(result, decision)
-            page = f"[`{name}`]({experiment.page}.md)" if name in results and not experiment.withdrawn else f"`{name}`"
+            page = f"`{name}`" if experiment.withdrawn else f"[`{name}`]({experiment.page}.md)"
             bound = "–" if experiment.withdrawn else _number(decision.metric.bound.value, decision.metric)
             yield (
                 f'| <a id="{name}"></a>{page} | {name_of(result, decision.primary)}: {decision.metric.label} | '
@@ -469,15 +474,15 @@ def _table_page(results: Mapping[str, Result]) -> Iterator[str]:
     yield "\n## Withdrawn\n\nTheir numbers stay in the JSON files, and their tests in the correction.\n"
     yield from withdrawn
     yield "\n## What was known before\n"
-    blocks = [c for r in results.values() for c in r.conditions.values()]
+    blocks = [c for r in results for c in r.conditions.values()]
     changed = sum(any(commit.endswith("-dirty") for commit in c["commits"]) for c in blocks)
     yield read_text(FOLDER / "before.md", "it is part of the project").strip()
     yield (
         f"Of {len(blocks)} conditions {changed} ran on a tree that differed from its commit (`-dirty` on the pages); "
         "since 2026-11-27 such a run is refused.\n"
     )
-    machines = {r.numbers.get("machine") for r in results.values()} | {m for c in blocks for m in c.get("machines", ())}
-    yield f"{core_hours(results.values()):.2f} core-hours, a run of two experiments counted twice. Machines: "
+    machines = {r.numbers.get("machine") for r in results} | {m for c in blocks for m in c.get("machines", ())}
+    yield f"{core_hours(results):.2f} core-hours, a run of two experiments counted twice. Machines: "
     yield f"{'; '.join(sorted(filter(None, machines)))}."
 
 

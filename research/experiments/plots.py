@@ -136,7 +136,7 @@ def draw_forest(results: Sequence[Result]) -> str:
     """
     rows = [(r, d, d.effect) for r in results for d in r.decisions if d.effect is not None]
     limit, ticks = 20.0, (-20, -5, -2, -1, 0, 1, 2, 5, 20)
-    left, right, top = 320, 130, 56
+    left, right, top = 320, 150, 56
 
     def stretch(value: float) -> float:
         return math.copysign(min(abs(value), 1 + math.log(max(abs(value), 1.0))), value)

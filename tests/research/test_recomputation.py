@@ -222,6 +222,17 @@ def test_the_links_of_research_lead_somewhere(page):
         assert not anchor or file.suffix != ".md" or anchor in anchors(file), (file, anchor)
 
 
+@pytest.mark.parametrize("name", sorted({name for name, _ in ALL}))
+def test_the_numbers_of_notes_stand_in_the_tables_of_their_page(name):
+    page = RESULTS / f"{design(name).get('page', name)}.md"
+    for note in design(name).get("notes", []) if numbers(name)["conditions"] else []:
+        known = "".join(line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("|"))
+        known += (RESULTS / "README.md").read_text(encoding="utf-8")
+        known += "".join(file.read_text(encoding="utf-8") for file, _ in targets(page, note))
+        missing = [number for number in re.findall(r"-?\d+\.\d+", note) if number not in known]
+        assert not missing, (note, missing)
+
+
 WHICH = RESEARCH / "which-attention.md"
 
 
