@@ -52,7 +52,7 @@ class ComputeOptions(Config):
     def resolve_for_models(self) -> torch.device:
         """Return the device; raise ConfigError where it does not exist or lacks operators for the precision."""
         device = self.resolve()
-        if device.type == "cpu" and self.precision == "bf16" and not _has_bf16():
+        if device.type == "cpu" and self.precision == "bf16" and not has_bf16():
             raise ConfigError(
                 "bf16 on the CPU takes oneDNN and AVX-512 or the like, which are not here; choose float32"
             )
@@ -117,7 +117,7 @@ def count_cuda_devices() -> int:
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
-def _has_bf16() -> bool:
+def has_bf16() -> bool:
     """Return whether oneDNN multiplies bfloat16 on this CPU."""
     import torch
 
