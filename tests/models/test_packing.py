@@ -7,7 +7,9 @@ from threading import Thread
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune, spectral_norm, weight_norm
 
+from legenda.compute import has_bf16
 from legenda.models import packing
 from legenda.models.layers import WordLSTM
 from legenda.models.packing import PackedWeights, packed
@@ -22,6 +24,9 @@ LAYERS = {
 every_layer = pytest.mark.parametrize(("create", "call"), LAYERS.values(), ids=LAYERS)
 
 
+BF16 = pytest.mark.skipif(not has_bf16(), reason="needs a CPU with bfloat16 products")
+
+
 @pytest.fixture(autouse=True)
 def small_layers_are_packed(monkeypatch):
     monkeypatch.setattr(packing, "MIN_NUMEL", 1)
@@ -32,7 +37,7 @@ def is_packed(view: nn.Module) -> bool:
 
 
 @every_layer
-@pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-5), (torch.bfloat16, 0.02)])
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-5), pytest.param(torch.bfloat16, 0.02, marks=BF16)])
 @torch.no_grad()
 def test_packed_products_are_those_of_the_layer(create, call, dtype, error):
     torch.manual_seed(0)
@@ -124,6 +129,18 @@ def test_lists_of_modules_are_of_the_view():
     view = packed(model)
     assert view.members[0] is view[0]
     assert model.members[0] is model[0]
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+@pytest.mark.parametrize(
+    "change", [weight_norm, spectral_norm, lambda layer: prune.l1_unstructured(layer, "weight", 9)]
+)
+@torch.no_grad()
+def test_layers_that_compute_their_weight_are_not_packed(change):
+    model, x = nn.Sequential(change(nn.Linear(64, 32))).eval(), torch.randn(5, 64)
+    for parameter in model.parameters():
+        parameter.mul_(2)
+    torch.testing.assert_close(packed(model)(x), model(x))
 
 
 def test_small_layers_stay_as_they_are(monkeypatch):

@@ -186,7 +186,7 @@ def _can_pack(module: nn.Linear | SplitLinear, dtype: torch.dtype) -> bool:
     """
     if type(module) not in (nn.Linear, _PackedLinear) and not isinstance(module, SplitLinear):
         return False
-    if vars(module).get("packed") is not None:
+    if vars(module).get("packed") is not None or module._forward_pre_hooks:  # which may compute the weight
         return False
     parameters = _parameters(module)
     return (
