@@ -30,6 +30,7 @@ from legenda.images.regions import COCO_NAME, coco_id, extractor_name
 from legenda.io import read_json, write_json, write_text
 from legenda.metrics import evaluate
 from legenda.models.base import inference
+from legenda.models.packing import PackedWeights
 from legenda.recipes import Data
 from legenda.regions import Regions
 from legenda.run_folder import evaluation_path, stages_of
@@ -269,7 +270,7 @@ def load_examples(run: Run, split: str, features: Path | None = None) -> Any:
 def predict(run: Run, examples: Any, beam_size: int) -> dict[str, Any]:
     """Return the predictions for all examples of a split, by id."""
     predictions: dict[str, Any] = {}
-    with inference(run.model) as model, progress_bar(f"predicting {examples.source}") as update:
+    with inference(run.model, PackedWeights()) as model, progress_bar(f"predicting {examples.source}") as update:
         for indices in np.array_split(np.arange(len(examples)), -(-len(examples) // CHUNK_SIZE)):
             predictions |= predict_split(run.task, model, examples, indices, beam_size=beam_size)
             update(len(predictions), len(examples))

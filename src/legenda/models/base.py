@@ -297,18 +297,22 @@ class Captioner(Model):
 
 @contextmanager
 def inference(model: M, weights: PackedWeights | None = None) -> Iterator[M]:
-    """Run the block in evaluation mode with the model as it predicts fastest, which is given to the block.
+    """Run the block in evaluation mode and in the model's `inference_dtype`, with the model that the block predicts by.
 
-    On CPUs that is a view with packed weights in the model's `inference_dtype`, on other devices the model itself under
-    PyTorch's autocast to it. weights: keeps packed copies for further calls. Everything that predicts enters this
-    block, so captions are the same by every way, up to the batches that are searched together.
+    On CPUs that is a view with packed weights, on other devices the model itself under PyTorch's autocast. Everything
+    that predicts enters this block, so captions are the same by every way, up to rounding and to the batches that are
+    searched together.
+
+    weights: keeps the packed copies for further searches. Packing takes as long as a short search gains by it, so that
+    without `weights` the model itself predicts, unless it has an `inference_dtype`.
     """
     members = [part for part in (model, *getattr(model, "models", ())) if isinstance(part, Model)]  # of an ensemble
     dtype = next((part.inference_dtype for part in members if part.inference_dtype is not None), None)
     device = next((parameter.device.type for parameter in model.parameters()), "cpu")
     autocasts = dtype is not None and device != "cpu"
     with eval_mode(model), torch.autocast(device, dtype=dtype) if autocasts else nullcontext():
-        if device != "cpu" or not all(part.can_pack for part in members):
+        packs = device == "cpu" and (weights is not None or dtype is not None)
+        if not packs or not all(part.can_pack for part in members):
             yield model
         else:
             yield packed(model, weights, dtype or torch.float32)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from legenda.config import Config, Count, Fraction, NonNegativeInt, PositiveInt, Probability
 from legenda.errors import ConfigError, DataError
 from legenda.models.base import Model, inference
+from legenda.models.packing import PackedWeights
 from legenda.models.registry import build_model, describe_model, list_models
 from legenda.regions import Regions
 from legenda.registry import Registry
@@ -267,7 +268,7 @@ def predict_split(
     task: Task | type[Task], model: Model, split: Any, indices: np.ndarray, *, beam_size: int
 ) -> dict[str, Any]:
     """Return the task's predictions."""
-    with inference(model) as predictor:
+    with inference(model, PackedWeights()) as predictor:
         return task.predict(predictor, split, indices, beam_size=beam_size)
 
 

@@ -18,6 +18,7 @@ from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.metrics import evaluate
 from legenda.models import Captioner, create_model
 from legenda.models.base import inference
+from legenda.models.packing import PackedWeights
 from legenda.regions import Regions
 from legenda.run_folder import VOCABULARY
 from legenda.runtime.settings import GenerationConfig
@@ -51,7 +52,7 @@ def generate_captions(
     device = next(model.parameters()).device
     captions: dict[str, str] = {}
     selected = np.arange(len(split)) if indices is None else indices
-    with inference(model) as captioner:
+    with inference(model, PackedWeights()) as captioner:
         for batch in np.array_split(selected, -(-len(selected) // batch_size)) if len(selected) else ():
             regions = split.read(batch).to(device)
             if isinstance(captioner, Captioner):  # attention is that to the cells of a backbone
