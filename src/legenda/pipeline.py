@@ -72,6 +72,11 @@ class GeneratedCaption:
         return " ".join(self.words)
 
     @property
+    def sentence(self) -> str:
+        """The caption as a sentence, with a capital and a full stop."""
+        return f"{self.text[0].upper()}{self.text[1:].rstrip('.')}." if self.words else ""
+
+    @property
     def has_boxes(self) -> bool:
         """Whether the regions have boxes, so that the weights can be drawn."""
         return len(self.boxes) > 0
@@ -113,9 +118,15 @@ class ImageCaptions:
     pixels: Image.Image | None = None
 
 
-def json_entry(result: ImageCaptions) -> dict[str, object]:
-    """Return the captions of an image with their scores, and its things with boxes and scores, for JSON."""
-    captions = [{"caption": caption.text, "score": round(caption.score, 6)} for caption in result.captions]
+def json_entry(result: ImageCaptions, *, sentence: bool = False) -> dict[str, object]:
+    """Return the captions of an image with their scores, and its things with boxes and scores, for JSON.
+
+    sentence: whether captions have a capital and a full stop.
+    """
+    captions = [
+        {"caption": caption.sentence if sentence else caption.text, "score": round(caption.score, 6)}
+        for caption in result.captions
+    ]
     entry: dict[str, object] = {"image": result.image, "captions": captions}
     things = result.captions[0].things
     return entry if things is None else {**entry, "things": [vars(thing) for thing in things]}

@@ -85,3 +85,22 @@ def test_a_missing_or_truncated_file_of_the_run_is_named(scenes_run, run_command
     before = everything_in(tmp_path)
     assert str(run / name) in error_of(run_command(command.format(run=run, picture=picture)))
     assert everything_in(tmp_path) == before
+
+
+def test_sentences_are_written_beside_images_and_boxes_are_drawn(scenes_run, run_command, tmp_path):
+    for number in range(2):
+        draw_scene(make_scene("fresh", number)).save(tmp_path / f"{number}.png")
+    plain = run_command(f"caption {tmp_path} --model {scenes_run}")[1].splitlines()
+    boxes = tmp_path / "boxes"
+    code, out, _ = run_command(f"caption {tmp_path} --model {scenes_run} --sentence --sidecar --save-boxes {boxes}")
+    assert code == 0
+    for number, (line, before) in enumerate(zip(out.splitlines(), plain, strict=True)):
+        caption = line.partition(": ")[2]
+        assert caption == f"{before.partition(': ')[2].capitalize()}."
+        assert (tmp_path / f"{number}.txt").read_text() == f"{caption}\n"
+        with Image.open(boxes / f"{number}.png.png") as drawn, Image.open(tmp_path / f"{number}.png") as image:
+            assert drawn.size == image.size
+            assert drawn.convert("RGB").tobytes() != image.convert("RGB").tobytes()
+    assert "0.txt exists" in error_of(run_command(f"caption {tmp_path}/0.png --model {scenes_run} --sidecar"))
+    error = error_of(run_command(f"caption {tmp_path}/0.png --model {scenes_run} --sidecar --out {tmp_path}/shards"))
+    assert "--sidecar" in error

@@ -17,12 +17,12 @@ from legenda.cli.jobs import JobOptions, check_engine, describe_shards, is_folde
 from legenda.cli.options import Flat, Search
 from legenda.compute import RunOptions
 from legenda.config import Config, Count, NonNegativeInt, PositiveInt, merge, to_json
-from legenda.errors import ConfigError
+from legenda.errors import ConfigError, DataError
 from legenda.hub import is_of_transformers
 from legenda.images.regions import coco_id
 from legenda.io import check_output, locked, write_text
 from legenda.jobs.job import ImageResult, failure
-from legenda.pipeline import ImageCaptions, Pipeline, json_entry
+from legenda.pipeline import GeneratedCaption, ImageCaptions, Pipeline, json_entry
 from legenda.pipeline import open as open_pipeline
 from legenda.run_folder import CONFIG, VOCABULARY, WEIGHTS
 from legenda.runtime.folder import SETTINGS, is_exported
@@ -42,9 +42,9 @@ class CaptionOptions(Config):
         "photo.jpg",
         "photos/ --out captions.csv --format csv",
         "photos/ --model runs/mine --num-captions 3",
-        "photo.jpg --save-attention attention",
+        "photo.jpg --sentence --save-boxes boxes --save-attention attention",
     )
-    usual: ClassVar[tuple[str, ...]] = ("model", "out", "output_format", "num_captions", "beam_size", "save_attention")
+    usual: ClassVar[tuple[str, ...]] = ("model", "out", "output_format", "num_captions", "sentence", "save_boxes")
 
     images: tyro.conf.Positional[tuple[str, ...]]
     """Files, folders, patterns such as "photos/*.jpg", or - for a list of them on the standard input."""
@@ -66,6 +66,12 @@ class CaptionOptions(Config):
     see docs/guides/large-scale.md."""
     batch_size: PositiveInt = 16
     """Images of a batch."""
+    sentence: bool = False
+    """Write captions with a capital and a full stop."""
+    sidecar: bool = False
+    """Write the captions of NAME.jpg into NAME.txt beside it too, one a line, where there is no such file."""
+    save_boxes: Path | None = None
+    """A folder for what was detected: a PNG for each image, with the boxes of things, their names and scores."""
     save_attention: Path | None = None
     """A folder for the attention of each word: a PNG for each image, one tile a word."""
     head: NonNegativeInt | None = None
@@ -81,6 +87,8 @@ class CaptionOptions(Config):
             raise ConfigError("--format coco has one caption for each image; leave out --num-captions or use json")
         if self.head is not None and self.save_attention is None:
             raise ConfigError("--head chooses what --save-attention FOLDER draws; name the folder too")
+        if self.save_boxes is not None and self.save_boxes == self.save_attention:
+            raise ConfigError("--save-boxes and --save-attention write files of the same names; name two folders")
         return self
 
 
@@ -101,18 +109,23 @@ def _caption(options: CaptionOptions) -> None:
     check_output(options.out, [name for name in names if not is_url(name)])
     if options.output_format == "coco":
         check_coco_names(names)
+    if options.sidecar:
+        sidecars = check_sidecars(names)
     pipeline = open_pipeline(options.model, options.extractor, options.compute.device, **_flags(options))
-    sheets = None
-    if options.save_attention is not None:
-        from legenda.report.overlay import AttentionSheets
+    sheets = []
+    if options.save_attention is not None or options.save_boxes is not None:
+        from legenda.report.overlay import Sheets, attention_sheet, boxes_sheet
 
-        sheets = AttentionSheets(options.save_attention, options.head)
+        if options.save_attention is not None:
+            sheets.append(Sheets(options.save_attention, partial(attention_sheet, head=options.head)))
+        if options.save_boxes is not None:
+            sheets.append(Sheets(options.save_boxes, boxes_sheet))
     errors: list[str] = []
 
     def read_captions(progress: Callable[[int, int], None]) -> Iterator[ImageCaptions]:
         """Yield the captioned images; the errors of the others are kept."""
         limits = {"num_captions": options.num_captions, "batch_size": options.batch_size}
-        need_attention = sheets is not None
+        need_attention = bool(sheets)
         results = pipeline.caption_files(
             names, options.search, progress=progress, need_attention=need_attention, **limits
         )
@@ -120,12 +133,15 @@ def _caption(options: CaptionOptions) -> None:
             if result.error is not None:
                 errors.append(result.error)
                 continue
-            if sheets is not None:
-                sheets.write(result)
+            for folder in sheets:
+                folder.write(result)
+            if options.sidecar:
+                lines = (caption.sentence if options.sentence else caption.text for caption in result.captions)
+                write_text(sidecars[result.image], "".join(f"{line}\n" for line in lines))
             yield result
 
     with progress_bar("captioning images") as update:
-        lines = format_captions(read_captions(update), options.output_format)
+        lines = format_captions(read_captions(update), options.output_format, sentence=options.sentence)
         if options.out is None:
             for line in lines:
                 print(line, flush=True)
@@ -139,8 +155,11 @@ def _caption(options: CaptionOptions) -> None:
 
 def _caption_job(options: CaptionOptions, out: Path) -> None:
     """Caption into the shards of a folder."""
-    if options.output_format != "text" or options.save_attention is not None:
-        raise ConfigError(f"{out} is a folder for JSON lines; leave out --format and --save-attention, or name a file")
+    if options.output_format != "text" or options.save_attention or options.save_boxes or options.sidecar:
+        raise ConfigError(
+            f"{out} is a folder for JSON lines; leave out --format, --sidecar, --save-boxes and --save-attention, or "
+            "name a file"
+        )
     from legenda.extractors.base import absolute_name
     from legenda.hub import find_model
     from legenda.jobs.engine import Load, run_job
@@ -150,7 +169,7 @@ def _caption_job(options: CaptionOptions, out: Path) -> None:
     extractor = None if options.extractor is None else absolute_name(options.extractor)
     folder, flags = find_model(options.model), _flags(options)
     folder = folder if is_of_transformers(folder) else folder.resolve()
-    limits = {"num_captions": options.num_captions, "batch_size": options.batch_size}
+    limits = {name: getattr(options, name) for name in ("num_captions", "batch_size", "sentence")}
     load_task = partial(load_captioner, folder, extractor, flags, {"search": options.search, **limits})
     load: Load = load_task
     if options.job.engine == "local":
@@ -182,12 +201,13 @@ def _caption_job(options: CaptionOptions, out: Path) -> None:
 
 @dataclass(frozen=True)
 class CaptionTask:
-    """Captions of images, which the lines of a shard hold."""
+    """Captions of images, which the lines of a shard hold; sentence: with a capital and a full stop."""
 
     pipeline: Pipeline
     search: Overrides
     num_captions: int = 1
     batch_size: int = 16
+    sentence: bool = False
 
     def process(self, names: Sequence[str], folder: Path) -> Iterator[ImageResult]:
         """Yield the captions of each image, or the error."""
@@ -195,7 +215,7 @@ class CaptionTask:
             names, self.search, folder=folder, num_captions=self.num_captions, batch_size=self.batch_size
         ):
             if result.error is None:
-                yield ImageResult(json_entry(result))
+                yield ImageResult(json_entry(result, sentence=self.sentence))
             else:
                 yield failure(result.image, result.error)
 
@@ -234,26 +254,50 @@ def _flags(options: CaptionOptions) -> dict[str, Any]:
     return {**compute, "consensus": options.consensus}
 
 
-def format_captions(results: Iterable[ImageCaptions], output_format: Format) -> Iterator[str]:
+def check_sidecars(names: Sequence[str]) -> dict[str, Path]:
+    """Return the text file beside each image, by the name of the image.
+
+    Raise DataError for a file that exists, which may be a person's, and for one of two images; ConfigError for a URL.
+    """
+    images: dict[Path, str] = {}
+    for name in names:
+        if "://" in name:
+            raise ConfigError(f"{name} is a URL, beside which nothing can be written; leave it or --sidecar out")
+        path = Path(name).with_suffix(".txt")
+        if path in images:
+            raise DataError(f"{images[path]} and {name} would share {path}; rename one of them")
+        if path.exists():
+            raise DataError(f"{path} exists; remove it, or leave out --sidecar or {name}")
+        images[path] = name
+    return {name: path for path, name in images.items()}
+
+
+def format_captions(
+    results: Iterable[ImageCaptions], output_format: Format, *, sentence: bool = False
+) -> Iterator[str]:
     """Yield the lines of an output, without line ends, each as soon as its image is captioned.
 
     text: image, its control characters and line feeds as escapes, and caption, with the score where an image has
     several; json: a list of objects with `image`, `captions` and, with the extractor `photo`, `things`; csv: image,
-    rank, score and caption, with a header; coco: a list of objects with `image_id` and `caption`. Raise ConfigError for
-    an image whose name is not one of COCO's.
+    rank, score and caption, with a header; coco: a list of objects with `image_id` and `caption`. sentence: with a
+    capital and a full stop. Raise ConfigError for an image whose name is not one of COCO's.
     """
+
+    def text_of(caption: GeneratedCaption) -> str:
+        return caption.sentence if sentence else caption.text
+
     if output_format == "text":
         for result in results:
             name = escape_controls(result.image).replace("\n", "\\n")
             for caption in result.captions:
-                yield f"{name}: {f'{caption.score:.3f} ' if len(result.captions) > 1 else ''}{caption.text}"
+                yield f"{name}: {f'{caption.score:.3f} ' if len(result.captions) > 1 else ''}{text_of(caption)}"
     elif output_format == "csv":
         yield "image,rank,score,caption"
         for result in results:
             for rank, caption in enumerate(result.captions, start=1):
                 line = io.StringIO()
                 # the writer quotes characters of its line end alone
-                row = [result.image, rank, f"{caption.score:.6f}", caption.text]
+                row = [result.image, rank, f"{caption.score:.6f}", text_of(caption)]
                 csv.writer(line, lineterminator="\r\n").writerow(row)
                 yield line.getvalue().removesuffix("\r\n")
     else:  # one list, an entry a line
@@ -261,9 +305,9 @@ def format_captions(results: Iterable[ImageCaptions], output_format: Format) -> 
         for result in results:
             if pending != "[":
                 yield pending + ","
-            entry = json_entry(result)
+            entry = json_entry(result, sentence=sentence)
             if output_format == "coco":
-                entry = {"image_id": _coco_id(result.image), "caption": result.captions[0].text}
+                entry = {"image_id": _coco_id(result.image), "caption": text_of(result.captions[0])}
             pending = ("[" if pending == "[" else " ") + json.dumps(entry, ensure_ascii=False)
         yield pending + "]"
 

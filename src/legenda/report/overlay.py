@@ -6,8 +6,9 @@ A sheet has a tile for each word of a caption.
 from __future__ import annotations
 
 import math
+import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +24,18 @@ MAX_OUTLINES = 16
 
 _SHADE, _DARK = (11, 13, 18), 0.72
 _RED, _WHITE, _PAPER, _INK, _FAINT = (224, 0, 43), (255, 255, 255), (250, 249, 246), (29, 31, 36), (196, 193, 185)
+_COLORS = (
+    (176, 32, 64),
+    (0, 92, 168),
+    (0, 112, 72),
+    (120, 60, 150),
+    (168, 84, 0),
+    (0, 110, 120),
+    (90, 90, 20),
+    (60, 60, 70),
+)
+"""Grounds of the labels of things, dark enough for white text; those of one class are equal."""
+_LARGEST = 1600
 _MARGIN = 10
 _LEGEND = "brightness: weight relative to the largest, which is red and labeled"
 _WHOLE = 0.99
@@ -161,25 +174,57 @@ def write_sheet(sheet: Image.Image, folder: Path, name: str) -> Path:
 
 
 @dataclass(frozen=True)
-class AttentionSheets:
-    """A folder of sheets with the attention of captions.
+class Sheets:
+    """A folder of drawings, one for each captioned image: that of a.jpg is a.jpg.png, of a second a.jpg a.jpg.2.png.
 
-    The sheet of a.jpg is a.jpg.png, that of a second a.jpg is a.jpg.2.png. head: the attention head to draw, from 0;
-    None for the mean of all.
+    draw: returns the drawing of an image with its captions and pixels.
     """
 
     folder: Path
-    head: int | None = None
+    draw: Callable[[ImageCaptions], Image.Image]
     _written: Counter[str] = field(default_factory=Counter)
 
     def write(self, result: ImageCaptions) -> None:
-        """Write the sheet of an image; raise LegendaError where it has no boxes or the model has no such head."""
-        assert result.pixels is not None
-        sheet = draw_caption_attention(result.pixels, result.captions, title=result.image, head=self.head)
+        """Write the drawing of an image; raise LegendaError where there is nothing to draw."""
         name = safe_file_name(Path(result.image).name)
+        sheet = self.draw(result)
         self._written[name] += 1
         count = self._written[name]
         write_sheet(sheet, self.folder, name if count == 1 else f"{name}.{count}")
+
+
+def attention_sheet(result: ImageCaptions, head: int | None = None) -> Image.Image:
+    """Return the attention of the words of an image's captions; see `draw_caption_attention`."""
+    assert result.pixels is not None
+    return draw_caption_attention(result.pixels, result.captions, title=result.image, head=head)
+
+
+def boxes_sheet(result: ImageCaptions) -> Image.Image:
+    """Return an image with the things that were detected in it, or with its regions where the extractor names none.
+
+    The drawing is as large as the image, at most _LARGEST pixels long. Raise DataError for regions without boxes.
+    """
+    assert result.pixels is not None
+    caption = result.captions[0]
+    if caption.things is None and not caption.has_boxes:
+        raise DataError(f"the regions of {result.image} have no boxes that could be drawn; leave out --save-boxes")
+    image = (
+        ImageOps.contain(result.pixels.convert("RGB"), (_LARGEST, _LARGEST))
+        if max(result.pixels.size) > _LARGEST
+        else result.pixels.convert("RGB")
+    )
+    if caption.things is None:
+        named = [("", box) for box in caption.boxes.tolist()]
+    else:
+        named = [(f"{thing.label} {thing.score:.2f}", list(thing.box)) for thing in reversed(caption.things)]
+    draw, width = ImageDraw.Draw(image), max(2, round(min(image.size) / 200))
+    for text, box in named:
+        color = _COLORS[zlib.crc32(text.partition(" 0")[0].encode()) % len(_COLORS)] if text else _RED
+        (corner,) = _pixel_boxes(np.array([box], float), image)
+        draw.rectangle(corner, outline=color, width=width)
+        if text:
+            _label(draw, corner, text, image.size, color)
+    return image
 
 
 def blank_canvas(boxes: Sequence[Sequence[float]] | np.ndarray, *, size: tuple[int, int] = (384, 288)) -> Image.Image:
@@ -200,16 +245,22 @@ def _pixel_boxes(boxes: np.ndarray, image: Image.Image) -> list[tuple[int, int, 
     return [(x1, y1, x2, y2) for (x1, y1), (x2, y2) in zip(first.tolist(), last.tolist(), strict=True)]
 
 
-def _label(draw: ImageDraw.ImageDraw, box: tuple[int, int, int, int], text: str, size: tuple[int, int]) -> None:
-    """Draw the weight in red above the box, else below it, else inside."""
-    font = ImageFont.load_default(max(11, round(min(size) / 18)))
+def _label(
+    draw: ImageDraw.ImageDraw,
+    box: tuple[int, int, int, int],
+    text: str,
+    size: tuple[int, int],
+    color: tuple[int, int, int] = _RED,
+) -> None:
+    """Draw a text on a color above the box, else below it, else inside."""
+    font = ImageFont.load_default(max(11, round(min(size) / (18 if color == _RED else 28))))
     _, _, text_width, text_height = draw.textbbox((0, 0), text, font=font)
     width, height = int(text_width) + 6, int(text_height) + 4
     left = max(0, min(box[0], size[0] - width))
     gap = max(3, min(size) // 80)
     above, below = box[1] - height - gap, box[3] + 1 + gap
     top = above if above >= 0 else below if below + height <= size[1] else box[1]
-    draw.rectangle((left, top, left + width, top + height), fill=_RED)
+    draw.rectangle((left, top, left + width, top + height), fill=color)
     draw.text((left + 3, top + 1), text, fill=_WHITE, font=font)
 
 
