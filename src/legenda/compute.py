@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import model_validator
@@ -92,6 +93,15 @@ class RunOptions(ComputeOptions):
     """Fetch the extractor that a run names where this machine does not have it."""
     compile: bool = False
     """Compile the decoding step with torch.compile; it pays on GPUs and for many images, as compiling takes minutes."""
+
+    def check_exported(self, folder: Path) -> None:
+        """Raise ConfigError for a device, a precision or a compiled step, which an exported model does not have."""
+        for name, plain in (("device", ("auto", "cpu")), ("precision", ("float32",)), ("compile", (False,))):
+            if getattr(self, name) not in plain:
+                raise ConfigError(
+                    f"{folder} is an exported model, which computes in float32 on the CPU; leave {name} out, or name "
+                    "the run"
+                )
 
     def apply(self, model: Any) -> None:
         """Move a model to the device in the precision and compile its decoding step.

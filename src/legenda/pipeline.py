@@ -428,13 +428,9 @@ def load_for_captions(model: str | Path, options: RunOptions) -> CaptionsModel:
     """
     folder = find_model(model)
     if is_exported(folder):
-        for name, plain in (("device", ("auto", "cpu")), ("precision", ("float32",)), ("compile", (False,))):
-            if getattr(options, name) not in plain:
-                raise ConfigError(
-                    f"{model} is an exported model, which computes in float32 on the CPU; leave {name} out, or name "
-                    "the run"
-                )
-        return ExportedRun(folder, OnnxCaptioner.load(folder), options)
+        options.check_exported(folder)
+        captioner = OnnxCaptioner.load(folder)
+        return ExportedRun(folder, captioner, options)
     from legenda.evaluation.runs import load_captioner_run  # late: PyTorch takes seconds, and may not be installed
 
     options.resolve_for_models()

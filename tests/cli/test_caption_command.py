@@ -96,7 +96,8 @@ def test_sentences_are_written_beside_images_and_boxes_are_drawn(scenes_run, run
     assert code == 0
     for number, (line, before) in enumerate(zip(out.splitlines(), plain, strict=True)):
         caption = line.partition(": ")[2]
-        assert caption == f"{before.partition(': ')[2].capitalize()}."
+        words = before.partition(": ")[2]
+        assert caption == (f"{words.capitalize()}." if words else "")
         assert (tmp_path / f"{number}.txt").read_text() == f"{caption}\n"
         with Image.open(boxes / f"{number}.png.png") as drawn, Image.open(tmp_path / f"{number}.png") as image:
             assert drawn.size == image.size

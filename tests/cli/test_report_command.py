@@ -9,7 +9,7 @@ import pytest
 from command_results import error_of, report_data
 from legenda.data.captions import ScenesData
 from legenda.features import open_features, write_store
-from legenda.report.report import select_examples
+from legenda.report.predictions import select_examples
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -15,6 +15,8 @@ from torch.nn import functional as F
 import legenda
 from legenda.data.scenes import draw_scene, make_scenes
 from legenda.errors import ConfigError, DataError
+from legenda.evaluation.evaluate import generate
+from legenda.evaluation.runs import load_captioner_run
 from legenda.evaluation.torch_captioner import TorchCaptioner
 from legenda.export import export_captioner
 from legenda.pipeline import Pipeline
@@ -194,6 +196,18 @@ def test_the_command_captions_with_an_exported_folder(run_and_export, scenes, tm
     outputs = [run_command(f"caption {tmp_path / 'a.png'} --model {folder} --device cpu") for folder in run_and_export]
     assert outputs[0][0] == 0
     assert outputs[0] == outputs[1]
+
+
+def test_an_exported_folder_is_evaluated_as_a_run_is(run_and_export, run_command, tmp_path):
+    trained, exported = map(load_captioner_run, run_and_export)
+    split = trained.data().split("val")
+    expected = generate(trained, split, SearchOptions(beam_size=2))
+    assert generate(exported, split, SearchOptions(beam_size=2)) == expected
+    samples = SearchOptions(do_sample=True, seed=4)
+    assert generate(exported, split, samples) == generate(trained, split, samples)
+    code, _, err = run_command(f"evaluate {run_and_export[1]} --out {tmp_path}")
+    assert code == 2
+    assert "--annotations" in err
 
 
 @pytest.mark.parametrize("option", ["--precision bf16", "--compile", "--max-length 90"])

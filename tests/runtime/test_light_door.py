@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from legenda.cli.main import COMMANDS
@@ -72,6 +73,27 @@ def test_captions_are_scored_and_compared(folder):
     assert "CIDEr-D" in call("main(['score', 'one.json', 'references.json', '--metrics', 'fast'])", folder)
     printed = call("main(['compare', 'one.json', 'two.json', '--references', 'references.json'])", folder)
     assert "2 of 2 predictions differ" in printed
+
+
+def test_captions_are_reported(folder):
+    call(
+        "main(['report', 'one.json', 'two.json', '--annotations', 'references.json', '--image-folder', 'images'])",
+        folder,
+    )
+    page = (folder / "report.html").read_text()
+    assert "the cat sits" in page
+    assert page.count("data:image/jpeg;base64,") == 2
+
+
+def test_a_store_of_features_and_an_exported_model_are_inspected(folder):
+    np.savez(folder / "1.npz", feat=np.ones((3, 4), np.float32), bbox=np.array([[0.1, 0.1, 0.5, 0.5]] * 3, np.float32))
+    (folder / "features").mkdir()
+    (folder / "1.npz").rename(folder / "features" / "1.npz")
+    assert "1" in call("main(['inspect', 'features'])", folder)
+    facts = json.loads(call("main(['inspect', 'model', '--verify', '--json'])", folder))
+    assert facts["extractor"] == "scenes"
+    assert facts["problems"] == []
+    assert len(facts["files"]) == 4
 
 
 def test_a_model_is_served(folder):

@@ -21,7 +21,8 @@ from legenda.images import read_image
 from legenda.pipeline import Pipeline
 from legenda.report.images import ReportImage, draw_scene_image, packaged_photographs
 from legenda.report.page import ExampleCard, ModelRun, Report, ScoreColumn, write_report
-from legenda.report.report import SCENE_METRICS, caption_card, model_runs, predict_and_score
+from legenda.report.predictions import SCENE_METRICS
+from legenda.report.report import caption_card, model_runs, predict_and_score
 from legenda.run_folder import evaluation_path
 from legenda.training import is_finished
 

@@ -9,11 +9,13 @@ import tyro
 
 from legenda.config import Config
 from legenda.errors import DataError
-from legenda.run_folder import CONFIG
+from legenda.hub import find_model
+from legenda.run_folder import CONFIG, WEIGHTS
+from legenda.runtime.folder import is_exported
 
 
 class InspectOptions(Config):
-    """Describe a feature store or a run.
+    """Describe a feature store, a run or an exported model.
 
     Of a feature store: layout, images, regions, dimensions, dtype, boxes, ranges and broken entries. Of a run: model,
     parameters, configuration, data, extractor, versions, training and scores. Where something is broken, it is
@@ -21,7 +23,7 @@ class InspectOptions(Config):
     """
 
     path: tyro.conf.Positional[str]
-    """A feature store of any format, a run folder, USER/MODEL of Hugging Face's hub, or photo."""
+    """A feature store of any format, a run folder, that of an export, USER/MODEL of Hugging Face's hub, or photo."""
     verify: bool = False
     """Read everything: all images of a store; of a run the weights and all files, and score its predictions again."""
     as_json: Annotated[bool, tyro.conf.arg(name="json")] = False
@@ -31,16 +33,14 @@ class InspectOptions(Config):
 def run(options: InspectOptions) -> None:
     """Print the facts and the problems; raise DataError where there are any."""
     path = Path(options.path)
-    if (path.exists() and not (path / CONFIG).is_file()) or ":" in options.path:
+    if (path.exists() and not (path / CONFIG).is_file() and not is_exported(path)) or ":" in options.path:
         from legenda.features.convert import inspect_store
         from legenda.terminal import progress_bar
 
         with progress_bar(f"reading {path}") as update:
             facts, problems = inspect_store(path, verify=options.verify, progress=update)
     else:
-        from legenda.evaluation.describe import inspect_run
-
-        facts, problems = inspect_run(options.path, verify=options.verify)
+        facts, problems = _inspect_model(find_model(options.path), verify=options.verify)
     if options.as_json:
         print(json.dumps({**facts, "problems": problems}, indent=2, ensure_ascii=False))
     else:
@@ -53,6 +53,21 @@ def run(options: InspectOptions) -> None:
             print("no problems found")
     if problems:
         raise DataError(f"{options.path} has {len(problems)} problems, listed above")
+
+
+def _inspect_model(folder: Path, *, verify: bool) -> tuple[dict[str, Any], list[str]]:
+    """Return the facts and problems of a run or an exported model; without PyTorch, what their files state."""
+    from legenda.evaluation.inspection import inspect_exported, inspect_files
+
+    if is_exported(folder) and not (folder / WEIGHTS).exists():
+        return inspect_exported(folder, verify=verify)
+    try:
+        from legenda.evaluation.describe import inspect_run
+    except ModuleNotFoundError:
+        if verify:
+            raise
+        return inspect_files(folder), []
+    return inspect_run(folder, verify=verify)
 
 
 def _format(value: Any) -> str:

@@ -19,23 +19,40 @@ class ReportCommand(Config):
     embedded: scenes are drawn, photographs are searched for next to the annotations; where one is not found, its
     regions are drawn on a blank canvas.
 
+    Files of captions, as legenda score reads them, are compared without their models and without PyTorch, next to the
+    references of --annotations, or of the data that an evaluation_SPLIT.json names.
+
     For other tasks each question, expression or sentence has a card with its reference and the predictions of all runs.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
         "runs/mine",
         "runs/mine runs/other --split test --out report.html",
+        "captions.json others.json --annotations references.json --image-folder photos",
     )
     usual: ClassVar[tuple[str, ...]] = ("split", "out", "num_images", "image_folder", "annotations", "features")
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
-    """Run folders, each evaluated on its training data set; all must have the same images."""
+    """Run folders, each evaluated on its training data set, or files of captions; all must have the same images."""
     report: Annotated[ReportOptions, Flat] = ReportOptions()
     compute: Annotated[RunOptions, Flat] = RunOptions()
 
 
 def run(options: ReportCommand) -> None:
     """Write the page and print the scores and where it is."""
+    if all(path.is_file() for path in options.runs):
+        from legenda.report.predictions import write_prediction_report
+
+        for name in ("features", "overlays", "head"):
+            if getattr(options.report, name) is not None:
+                raise ConfigError(f"--{name} is for runs, and {options.runs[0]} is a file of captions; leave it out")
+        given = options.report.model_dump(include={"annotations", "image_folder", "num_images"})
+        print(write_prediction_report(options.runs, options.report.out, **given))
+        return
+    if files := [path for path in options.runs if path.is_file()]:
+        raise ConfigError(
+            f"{files[0]} is a file of captions and {options.runs[0]} a run; report files or runs, not both"
+        )
     from legenda.evaluation.runs import CaptionerRun, load_run, unique_run_names
     from legenda.report.report import write_caption_report, write_task_report
     from legenda.run_folder import find_seeds

@@ -28,8 +28,8 @@ def search(
     Sequences of diverse beam search are sorted over all groups. names: of the images, by default their positions; the
     samples of an image follow from its name and the seed, not from its batch.
     """
-    if hasattr(model, "generate"):  # a model of transformers
-        return model.generate(inputs, config, num_captions)
+    if hasattr(model, "generate"):  # a model of transformers, or an exported one
+        return model.generate(inputs, config, num_captions, names, need_attention=need_attention)
     memory = encode_inputs(model, inputs)
     if config.do_sample:
         seeds = (f"{config.seed} {name}" for name in names or range(len(memory)))

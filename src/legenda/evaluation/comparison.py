@@ -193,7 +193,7 @@ def find_predictions(name: Path, split: str) -> Path:
 
 
 def _score_captions(paths: Sequence[Path], references: Path | None, metrics: str) -> list[_Scored]:
-    known, score = _read_references(paths) if references is None else (load_references(references), None)
+    known, score = read_stored_references(paths) if references is None else (load_references(references), None)
     scored = []
     for path in paths:
         captions = known.rename(path, read_single_predictions(path))
@@ -231,12 +231,16 @@ def _open_data(path: Path, content: Mapping[str, Any]) -> Any:
     return data_settings(config, path.parent)
 
 
-def _read_references(paths: Sequence[Path]) -> tuple[References, Scorer | None]:
-    """Return the references by image in the data that the evaluations name, and the metrics of the data set."""
+def read_stored_references(paths: Sequence[Path], option: str = "--references") -> tuple[References, Scorer | None]:
+    """Return the references by image in the data that the evaluations name, and the metrics of the data set.
+
+    Raise ConfigError, naming the option that takes references, where no file names its data.
+    """
     for path in paths:
         content = read_json(path)
         if isinstance(content, dict) and isinstance(content.get("data"), dict) and "split" in content:
             split = _open_data(path, content).split(content["split"])
             captions = {image: list(texts) for image, texts in zip(split.ids, split.references, strict=True)}
             return References(path, captions, {image: image for image in captions}), split.score
-    raise ConfigError(f"{paths[0]} and {paths[1]} do not name their data; name the references with --references")
+    names = " and ".join(map(str, paths[:2]))
+    raise ConfigError(f"{names} name no data with references; name the references with {option}")

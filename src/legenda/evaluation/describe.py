@@ -11,6 +11,7 @@ import torch
 
 from legenda.errors import DataError, LegendaError
 from legenda.evaluation.evaluate import ScoreDict, load_examples
+from legenda.evaluation.inspection import describe_run, evaluations
 from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, load_run
 from legenda.extractors.base import needs_no_file
 from legenda.hub import find_model
@@ -19,8 +20,8 @@ from legenda.io import read_json
 from legenda.metrics import WITHOUT_JAVA, evaluate, intervals
 from legenda.metrics.resampling import Interval
 from legenda.models.checkpoint import changed_words, naming_file
-from legenda.models.registry import build_model, describe_model, summarize
-from legenda.run_folder import CONFIG, EVALUATIONS, HISTORY, STATE, evaluation_path, read_config, split_model, stages_of
+from legenda.models.registry import build_model, summarize
+from legenda.run_folder import CONFIG, HISTORY, STATE, evaluation_path, read_config, split_model
 from legenda.training.checkpoint import read_history, read_progress
 
 _TOLERANCE = 1e-6
@@ -38,22 +39,13 @@ def inspect_run(name: str | Path, *, verify: bool = False) -> tuple[dict[str, An
     model_name, options = split_model(config, folder)
     with naming_file(folder / CONFIG), torch.device("meta"):
         model = build_model(model_name, options)
-    facts = {
-        "folder": str(folder.resolve()),
+    described = describe_run(folder, config)
+    known = {
+        "folder": described["folder"],
         "model": f"{model.name}: {config.get('summary') or summarize(model.name, model.config)}",
         "parameters": f"{model.parameter_count:,}",
-        "task": describe_model(model.name).task,
-        "options": options,
-        "generation": config.get("generation_config"),
-        "recipe": config.get("name"),
-        **{key: config.get(key) for key in ("imported", "init_from", "trained_in", "data")},
-        "extractor": extractor_name(config["extractor"]) if config.get("extractor") else None,
-        **stages_of(config),
-        "written by": config.get("environment"),
-        "progress": _describe_training(folder),
-        "files": {path.name: f"{path.stat().st_size:,} bytes" for path in sorted(folder.iterdir()) if path.is_file()},
-        **{path.name: _describe_evaluation(path) for path in _evaluations(folder)},
     }
+    facts = {**known, **described, **known, "progress": _describe_training(folder)}
     problems = list(_verify(folder)) if verify else []
     return {key: value for key, value in facts.items() if value not in (None, [], {}, "")}, problems
 
@@ -64,16 +56,6 @@ def _describe_training(folder: Path) -> dict[str, Any] | None:
     progress = read_progress(folder)
     counts = {"steps": progress.step, "epochs": progress.epoch, "seconds": round(progress.seconds)}
     return counts | {name: getattr(progress, name) for name in ("best", "best_epoch", "finished")}
-
-
-def _evaluations(folder: Path) -> list[Path]:
-    return sorted(folder.glob(EVALUATIONS))
-
-
-def _describe_evaluation(path: Path) -> dict[str, Any]:
-    content = read_json(path, "write it again with legenda evaluate")
-    names = ("split", "images", "examples", "beam_size", "scores")
-    return {name: content[name] for name in names if isinstance(content, Mapping) and name in content}
 
 
 def _verify(folder: Path) -> Iterator[str]:
@@ -110,7 +92,7 @@ def _check_data(run: Run) -> Iterable[str]:
 
 def _check_scores(run: Run) -> Iterator[str]:
     """Score the stored predictions again where they were made on the run's own data."""
-    for path in _evaluations(run.folder):
+    for path in evaluations(run.folder):
         content = read_json(path, "write it again with legenda evaluate")
         content = content if isinstance(content, Mapping) and "split" in content else {}
         predictions, scores = content.get("captions", content.get("predictions")), content.get("scores") or {}
@@ -168,7 +150,7 @@ def model_card(run: Run, name: str, license: str | None = None) -> str:
     if isinstance(run, CaptionerRun):
         ending = "" if needs_no_file(extractor_name(run.extractor)) else " --extractor EXTRACTOR"
         use = f"legenda caption photo.jpg --model {name}{ending}"
-    scores = [line for path in _evaluations(run.folder) for line in _describe_scores(run, path)]
+    scores = [line for path in evaluations(run.folder) for line in _describe_scores(run, path)]
     return "\n".join(
         [
             *("---", *(f"{key}: {value}" for key, value in metadata.items() if value), "---", "", f"# {name}", ""),

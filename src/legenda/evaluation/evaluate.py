@@ -193,7 +193,7 @@ def generate(
     for member in (run, *members):
         check_extractor(member, split)
         if members and hasattr(member.model, "generate"):
-            raise ConfigError(f"{member.folder} is a model of transformers and of no ensemble; evaluate it alone")
+            raise ConfigError(f"{member.folder} has a search of its own and is of no ensemble; evaluate it alone")
     count = len(split) if positions is None else len(positions)
     done = 0
     extractor = extractor_name(run.extractor)

@@ -71,7 +71,15 @@ class HubCaptioner(Captioner):
         """Return the images as they are; `generate` encodes them."""
         return regions
 
-    def generate(self, images: Any, config: GenerationConfig, num_captions: int) -> GenerationOutput:
+    def generate(
+        self,
+        images: Any,
+        config: GenerationConfig,
+        num_captions: int,
+        names: Sequence[str] | None = None,  # noqa: ARG002 - the seed is that of the batch
+        *,
+        need_attention: bool = False,  # noqa: ARG002
+    ) -> GenerationOutput:
         """Return captions of the processor's pixels `(B, 1, 3 * S * S)` by the model's own beam search or sampling."""
         settings = _generate_settings(config)
         B = len(images.features)

@@ -1,4 +1,4 @@
-"""Load run folders: the model, its configuration, its data, and the extractor of its features."""
+"""Load run folders and exported models: the model, its configuration, its data, and the extractor of its features."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import torch
+from torch import nn
+
 from legenda.compute import CPU, RunOptions
 from legenda.data.registry import data_settings
+from legenda.decoding import GenerationOutput
 from legenda.errors import CheckpointError, ConfigError, LegendaError
 from legenda.evaluation.torch_captioner import TorchCaptioner
 from legenda.extractors.base import refuse_extractor, resolve_extractor
@@ -16,11 +20,15 @@ from legenda.hub import find_model, is_of_transformers
 from legenda.images.extractor import Extractor
 from legenda.images.regions import UNNAMED, extractor_name, is_same_extractor
 from legenda.models import Captioner
-from legenda.models.base import Model
+from legenda.models.base import CaptionerConfig, Model
 from legenda.models.checkpoint import load_with_config, not_a_captioner
 from legenda.models.registry import summarize
 from legenda.models.weights import load_weights, read_checksum
+from legenda.regions import Regions
 from legenda.run_folder import CONFIG, shortest_names, weights_path
+from legenda.runtime.captioner import OnnxCaptioner
+from legenda.runtime.folder import SETTINGS, digest, is_exported
+from legenda.runtime.settings import GenerationConfig
 
 if TYPE_CHECKING:
     from legenda.recipes import Data
@@ -123,6 +131,78 @@ class CaptionerRun(Run):
         return resolve_extractor(UNNAMED if self.imported else self.extractor, given, self.folder, self.options)
 
 
+class ExportedModel(Captioner):
+    """An exported captioner with the interface of a PyTorch model: its search runs on the CPU, by ONNX Runtime."""
+
+    def __init__(self, captioner: OnnxCaptioner) -> None:
+        nn.Module.__init__(self)
+        self.captioner, self.name, self.vocabulary = captioner, captioner.name, captioner.vocabulary
+        self.config = CaptionerConfig(vocab_size=len(captioner.vocabulary), feature_dim=captioner.settings.width)
+        self.generation_config, self.backbone = captioner.generation_config, None
+        self.place = nn.Parameter(torch.zeros(0))  # on the device of what it reads and returns
+
+    @property
+    def parameter_count(self) -> int:
+        """The number of trainable parameters of the model that was exported."""
+        return self.captioner.parameter_count
+
+    @property
+    def can_pack(self) -> bool:
+        """Whether weights are packed: ONNX Runtime has its own."""
+        return False
+
+    def encode(self, regions: Any) -> Any:
+        """Return the regions as they are; `generate` encodes them."""
+        return regions
+
+    def generate(
+        self,
+        regions: Regions,
+        config: GenerationConfig,
+        num_captions: int,
+        names: Sequence[str] | None = None,
+        *,
+        need_attention: bool = False,
+    ) -> GenerationOutput:
+        """Return the sequences of the exported model's own search."""
+        features, mask = regions.features.float().cpu().numpy(), regions.mask_or_ones.cpu().numpy()
+        boxes = None if regions.boxes is None else regions.boxes.float().cpu().numpy()
+        images = [
+            (features[image][real], None if boxes is None else boxes[image][real]) for image, real in enumerate(mask)
+        ]
+        search = self.captioner.search(
+            images, config, num_captions=num_captions, names=names, need_attention=need_attention
+        )
+        arrays = (None if values is None else torch.from_numpy(values) for values in vars(search.output).values())
+        return GenerationOutput(*arrays)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class ExportedRun(CaptionerRun):
+    """An exported captioner in place of a run; it has no data of its own."""
+
+    @property
+    def weights(self) -> str:
+        """The digest of export.json, which holds those of the other files."""
+        return digest(self.folder / SETTINGS)
+
+    def data(self) -> Any:
+        """Raise ConfigError: an exported model does not name the data of its training."""
+        raise ConfigError(
+            f"{self.folder} is an exported model and does not name the data of its training; name some with "
+            "--annotations and --features, or with their images"
+        )
+
+
+def _load_exported_run(folder: Path, options: RunOptions) -> ExportedRun:
+    """Return an exported captioner in place of a run; raise ConfigError for options of PyTorch's models."""
+    options.check_exported(folder)
+    captioner = OnnxCaptioner.load(folder)
+    settings = captioner.settings
+    config = {"extractor": settings.extractor, "summary": settings.summary or settings.model}
+    return ExportedRun(folder, ExportedModel(captioner).eval(), config, options)
+
+
 def load_captioner_run(name: str | Path, compute: RunOptions = CPU) -> CaptionerRun:
     """Load the run of a captioner; otherwise as `load_run`."""
     run = load_run(name, compute)
@@ -141,6 +221,8 @@ def load_run(name: str | Path, compute: RunOptions = CPU) -> Run:
         from legenda.evaluation.hub_captioner import load_hub_run  # late: transformers take seconds to import
 
         return load_hub_run(folder, compute)
+    if is_exported(folder) and not weights_path(folder).exists():
+        return _load_exported_run(folder, compute)
     model, config = load_with_config(folder)
     compute.apply(model)
     kind: Any = CaptionerRun if isinstance(model, Captioner) else Run

@@ -73,7 +73,7 @@ class ScoreColumn:
 
 @dataclass(frozen=True)
 class ModelRun:
-    """One trained model: its number of parameters, its training time (None when unknown) and its scores.
+    """One trained model: its number of parameters and its training time, None when unknown, and its scores.
 
     `scores` maps keys of columns and breakdowns to values, None or not finite where there is none; `intervals` some of
     them to (low, high); `differences` are those of the scores from the first run's.
@@ -81,7 +81,7 @@ class ModelRun:
 
     name: str
     description: str
-    parameters: int
+    parameters: int | None
     seconds: float | None
     scores: Mapping[str, float | None]
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)

@@ -5,7 +5,6 @@ Captions are shown with their attention; other tasks describe their examples, pr
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,37 +15,23 @@ import torch
 from legenda.data.captions import CaptionDataset
 from legenda.decoding import GenerationOutput
 from legenda.errors import ConfigError, DataError
-from legenda.evaluation.comparison import RANKING_METRIC, compare_pairs, score_per_image
+from legenda.evaluation.comparison import RANKING_METRIC, compare_pairs
 from legenda.evaluation.evaluate import find_changed, generate, load_examples, predict, reject_captioner_options
 from legenda.evaluation.runs import CaptionerRun, Run, resolve_data
 from legenda.evaluation.torch_captioner import to_arrays
-from legenda.metrics import METRICS, compare, intervals
+from legenda.metrics import compare
 from legenda.models.base import eval_mode
 from legenda.pipeline import GeneratedCaption, extract_captions
 from legenda.regions import Regions
 from legenda.report.images import ReportImage, find_images_by_name, resolve_images
 from legenda.report.overlay import average_heads, blank_canvas, draw_caption_attention, write_sheet
 from legenda.report.page import ExampleCard, ModelRun, Report, ReportOptions, ScoreColumn, encoded_size, write_report
-from legenda.results import EvaluationResult, Example, MetricWithCI, Prediction, group_key
+from legenda.report.predictions import score_columns, score_with_intervals, select_examples, summarize
+from legenda.results import EvaluationResult, Example, Prediction, group_key
 from legenda.run_folder import HISTORY, find_seeds, stages_of
 from legenda.tasks.reporting import ReportedTask
 from legenda.training.checkpoint import read_history
 
-SCENE_METRICS = {
-    "truth": "share of captions that are true as a whole, over all scenes",
-    "pair": "near scenes: names the two that almost touch; about 1 in 12 by chance",
-    "axis": "near scenes: the relation of the two, where the caption has one; 1 in 2 by chance",
-    "size": "size scenes: which of two equal shapes is larger; 1 in 2 by chance",
-    "bind": "bind scenes: the relation of the two things of one color; 1 in 2 by chance",
-}
-_METRICS = {
-    **SCENE_METRICS,
-    "CIDEr-D": "similarity to the references with rare n-grams weighted more; 0 to 10, often reported times 100",
-    "BLEU-1": "share of words that a reference has, with a penalty for short captions",
-    "BLEU-4": "the same for n-grams of one to four words",
-    "ROUGE-L": "longest common subsequence with a reference",
-}
-"""The metrics of the page with their descriptions, in the order of the columns."""
 _MAX_OPTIONS = 4
 """Options that tell runs of one recipe apart in the legend."""
 _MAX_ATTENTION_CHARACTERS = 45_000
@@ -89,13 +74,7 @@ def write_caption_report(runs: Mapping[str, CaptionerRun], options: ReportOption
     no_boxes = {name for by_run in captions.values() for name, caption in by_run.items() if not caption.has_boxes}
     if no_boxes:
         notes.append(f"The features of {', '.join(sorted(no_boxes))} have no boxes, so no attention is shown for them.")
-    descriptions = _METRICS | {name: inspect.getdoc(METRICS.get(name)) or name for name in METRICS.registered}
-    measured = {name for result in results.values() for name in result.scores}
-    columns = [
-        ScoreColumn(name, name, description.splitlines()[0], percent=name in SCENE_METRICS)
-        for name, description in descriptions.items()
-        if name in measured
-    ]
+    columns = score_columns(name for result in results.values() for name in result.scores)
     cards = [
         caption_card(split.ids[at], image, split.references[at], captions[at], results, with_heads=with_heads)
         for at, image in images.items()
@@ -233,19 +212,7 @@ def _write_page(
         score_name=score_name,
         **fields,
     )
-    path = write_report(report, options.out)
-    lines = []
-    for name, result in results.items():
-        known = {key: metric for key in report.keys if (metric := result.columns.get(key)) and metric.value is not None}
-        lines.append(f"{name}: {'  '.join(f'{key} {_format(metric)}' for key, metric in known.items())}")
-    size = path.stat().st_size / 1e6
-    lines.append(f"{path.resolve()}: {len(examples)} {noun}, {size:.1f} MB, which opens in a browser offline")
-    return "\n".join(lines)
-
-
-def _format(metric: MetricWithCI) -> str:
-    assert metric.interval is not None
-    return f"{metric.value:.3f} ({metric.interval[0]:.3f} to {metric.interval[1]:.3f})"
+    return summarize(report, results, write_report(report, options.out))
 
 
 def _seed_notes(
@@ -327,13 +294,8 @@ def predict_and_score(
         split = splits[name]
         captions[name] = predict_with_attention(run, split, beam_size)
         predictions = {identity: caption.text for identity, caption in captions[name].items()}
-        scores = score_per_image(predictions, dict(zip(split.ids, split.references, strict=True)), split.score)
-        bounds = {metric: None if i is None else (i.low, i.high) for metric, i in intervals(scores).items()}
-        results[name] = EvaluationResult(
-            {metric: MetricWithCI(value, bounds[metric], len(split)) for metric, value in scores.corpus.items()},
-            {identity: values[RANKING_METRIC] or 0.0 for identity, values in scores.per_image.items()},
-            captions=scores,
-        )
+        references = dict(zip(split.ids, split.references, strict=True))
+        results[name] = score_with_intervals(predictions, references, split.score)
     return captions, results
 
 
@@ -466,30 +428,6 @@ def write_overlays(
             write_sheet(sheet, folder, f"{identity}.{name}")
             count += 1
     return count
-
-
-def select_examples(scores: Sequence[Sequence[float]], count: int) -> list[int]:
-    """Return the sorted positions of `count` examples to show, or of all where there are no more.
-
-    scores: for each run the score of each example. A quarter each have the highest and the lowest mean score and, for
-    several runs, the largest difference between runs; the others are evenly spaced among the remaining examples.
-    """
-    values = np.asarray(scores, dtype=float)
-    total = values.shape[1]
-    if total <= count:
-        return list(range(total))
-    mean, difference = values.mean(axis=0), np.ptp(values, axis=0)
-    orders = [(-mean).argsort(kind="stable"), mean.argsort(kind="stable")]
-    if len(values) > 1:
-        orders.append((-difference).argsort(kind="stable"))
-    selected: dict[int, None] = {}
-    for order in orders:
-        candidates = [position for position in order.tolist() if position not in selected]
-        selected.update(dict.fromkeys(candidates[: count // 4]))
-    rest = [position for position in range(total) if position not in selected]
-    missing = count - len(selected)
-    selected.update(dict.fromkeys(rest[index * len(rest) // missing] for index in range(missing)))
-    return sorted(selected)
 
 
 def _card(

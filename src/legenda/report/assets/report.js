@@ -84,6 +84,7 @@
   }
 
   function describeSize({ parameters, seconds }) {
+    if (parameters === null) return "";
     const size = `${readableCount(parameters)} parameters`;
     return seconds === null ? size : `${size}, trained in ${readableTime(seconds)}`;
   }
