@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "build" / "release"
 MAX_WHEEL_MB = 24
 MAX_LIGHT_MB = 250
-"""The largest size of the packages that `pip install legenda` unpacks."""
+"""The largest size of the packages that `pip install legenda` unpacks, without the bytecode that Python compiles."""
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 # the command line, the library from Python, a plugin, the server, and ONNX
 EXAMPLES = """
@@ -94,7 +94,15 @@ def try_without_torch(wheel: Path, folder: Path) -> float:
     (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
     others = ("pip", "setuptools", "_distutils_hack", "pkg_resources")  # what venv itself installs
     parts = [path for path in packages.iterdir() if not path.name.startswith(others)]
-    size = sum(file.stat().st_size for part in parts for file in (part, *part.rglob("*")) if file.is_file()) / 1e6
+    size = (
+        sum(
+            file.stat().st_size
+            for part in parts
+            for file in (part, *part.rglob("*"))
+            if file.is_file() and file.suffix != ".pyc"
+        )
+        / 1e6
+    )
     heavy = {"torch", "scipy", "jaxtyping", "lightning_fabric", "transformers"} & {path.name for path in parts}
     if heavy or size > MAX_LIGHT_MB:
         sys.exit(f"the light install has {size:.0f} MB, with {', '.join(sorted(heavy)) or 'no heavy package'}")
