@@ -27,6 +27,7 @@ from legenda.images.files import (
     is_image_input,
     is_url,
     read_batches,
+    shrink,
     to_image,
 )
 from legenda.photo.consensus import Consensus
@@ -266,7 +267,8 @@ class Pipeline:
                 extract_batch(batch, self.extractor)
             return batch
 
-        with closing(read_batches(names, batch_size, folder)) as batches, ThreadPoolExecutor(1) as pool:
+        read = read_batches(names, batch_size, folder, sufficient_side=self.extractor.sufficient_side)
+        with closing(read) as batches, ThreadPoolExecutor(1) as pool:
             following = pool.submit(extract_next)
             while batch := following.result():
                 following = pool.submit(extract_next)
@@ -288,10 +290,11 @@ class Pipeline:
                 if isinstance(image, str | Path):
                     if is_url(str(image)) and not allow_urls:
                         raise ConfigError(f"{image} is a URL; give allow_urls=True to fetch it, or a path")
-                    batch.append(ImageFile(str(image)).read())
+                    batch.append(ImageFile(str(image)).read(self.extractor.sufficient_side))
                 else:
                     name = str(getattr(image, "filename", "") or getattr(image, "name", "") or f"image {number}")
-                    batch.append(ImageFile(name, image=to_image(image, name)))
+                    image = shrink(to_image(image, name), self.extractor.sufficient_side)
+                    batch.append(ImageFile(name, image=image))
             with self._lock:
                 extract_batch(batch, self.extractor)
             yield batch

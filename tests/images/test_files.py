@@ -189,3 +189,18 @@ def test_no_other_format_is_opened_by_any_name(tmp_path, kind):
 def test_what_follows_a_jpeg_does_not_count(tmp_path):
     (tmp_path / "a.jpg").write_bytes(progressive(12) + b"\xff\xda" * 1000)
     assert read_image(tmp_path / "a.jpg").size == (64, 48)
+
+
+@pytest.mark.parametrize(
+    ("size", "read"), [((1000, 700), (500, 350)), ((399, 300), (399, 300)), ((4000, 60), (4000, 60))]
+)
+def test_larger_images_than_suffice_are_scaled_down(tmp_path, size, read):
+    """JPEGs while they are decoded, others after it; a panorama keeps the pixels of its shorter side."""
+    x, y = np.meshgrid(np.linspace(0, 255, size[0]), np.linspace(0, 255, size[1]))
+    image = Image.fromarray(np.stack([x, y, 255 - x], axis=-1).astype(np.uint8))
+    image.save(tmp_path / "a.jpg", quality=95)
+    image.save(tmp_path / "a.png")
+    scaled = [np.asarray(read_image(tmp_path / name, sufficient_side=400), float) for name in ("a.jpg", "a.png")]
+    assert [values.shape[1::-1] for values in scaled] == [read, read]
+    assert np.abs(scaled[0] - scaled[1]).mean() < 2
+    assert read_image(tmp_path / "a.jpg").size == size

@@ -32,19 +32,20 @@ class FeatureTask:
     """Extracts features into one store for each shard.
 
     identity: of the extractor, as stores hold it. sampling: of the frames of videos; None for images. read: yields
-    batches of images by their names, the size of a batch and a folder.
+    batches of images by their names, the size of a batch and a folder, instead of `read_batches`.
     """
 
     extractor: Extractor
     identity: str
     sampling: FrameSampling | None = None
     batch_size: int = 32
-    read: Callable[[Sequence[str], int, Path], Iterator[list[ImageFile]]] = read_batches
+    read: Callable[[Sequence[str], int, Path], Iterator[list[ImageFile]]] | None = None
 
     def process(self, names: Sequence[str], folder: Path) -> Iterator[ImageResult]:
         """Yield the regions of each image or video, or the error."""
         if self.sampling is None:
-            for batch in self.read(names, self.batch_size, folder):
+            read = self.read or partial(read_batches, sufficient_side=self.extractor.sufficient_side)
+            for batch in read(names, self.batch_size, folder):
                 extract_batch(batch, self.extractor)
                 yield from map(self._result, batch)
             return

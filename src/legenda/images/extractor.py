@@ -26,14 +26,16 @@ Extract = Callable[[list[Image.Image]], list[ImageRegions]]
 class Extractor:
     """A function from images to regions, and the name and version that are stored with its features.
 
-    with_num_regions: of a detector, returns the function for a fixed number of regions. loader: loads the extractor
-    again, which is what its pickle holds; None where the parts are pickled.
+    with_num_regions: of a detector, returns the function for a fixed number of regions. sufficient_side: pixels of an
+    image that suffice for it, see `legenda.images.files.shrink`; None for all. loader: loads the extractor again, which
+    is what its pickle holds; None where the parts are pickled.
     """
 
     name: str
     extract: Extract
     version: str = ""
     with_num_regions: Callable[[int], Extract] | None = None
+    sufficient_side: int | None = None
     loader: Callable[[], Extractor] | None = field(default=None, compare=False, repr=False)
 
     def __reduce_ex__(self, protocol: Any) -> Any:

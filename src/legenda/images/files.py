@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
@@ -254,10 +255,13 @@ def count_pixels(file: IO[bytes], name: str, *, max_pixels: int) -> int:
     return pixels
 
 
-def read_image(source: str | Path | IO[bytes], name: str | None = None) -> Image.Image:
+def read_image(
+    source: str | Path | IO[bytes], name: str | None = None, *, sufficient_side: int | None = None
+) -> Image.Image:
     """Read the first frame of an image as 8-bit RGB, rotated by its EXIF orientation, transparency over white.
 
-    source: a path or an open file of one of FORMATS, with its `name`.
+    source: a path or an open file of one of FORMATS, with its `name`. sufficient_side: see `shrink`; JPEGs are scaled
+    while they are decoded.
     16-bit gray is scaled to 8 bits; 32-bit gray from 16 bits or 0..1 if its values are in that range, else from their
     minimum and maximum.
     Raises DataError, naming the file and the remedy, when it is missing, damaged, of another type, or has more pixels
@@ -266,10 +270,27 @@ def read_image(source: str | Path | IO[bytes], name: str | None = None) -> Image
     """
 
     def decode(image: Image.Image) -> Image.Image:
+        if image.format == "JPEG" and (divisor := _divisor(image, sufficient_side)) > 1:
+            image.draft(None, (image.width // divisor, image.height // divisor))
         ImageOps.exif_transpose(image, in_place=True)  # else it would be copied
-        return _to_rgb(image)
+        return shrink(_to_rgb(image), sufficient_side)
 
     return _open(source, name or str(source), decode)
+
+
+def shrink(image: Image.Image, sufficient_side: int | None) -> Image.Image:
+    """Return an image of which a whole number of pixels become one, where what reads it needs no more of them.
+
+    sufficient_side: pixels that suffice for the longer side, and a fourth of them for the shorter; None for all.
+    """
+    divisor = _divisor(image, sufficient_side)
+    return image.reduce(divisor) if divisor > 1 else image
+
+
+def _divisor(image: Image.Image, sufficient_side: int | None) -> int:
+    if sufficient_side is None:
+        return 1
+    return max(1, min(max(image.size) // sufficient_side, min(image.size) // max(1, sufficient_side // 4)))
 
 
 def _check_segments(file: IO[bytes], name: str) -> None:
@@ -407,11 +428,13 @@ class ImageFile:
         """The path of the file, or the content of the URL, which is fetched; raise DataError where that fails."""
         return fetch(self.name) if is_url(self.name) else self.folder / self.name
 
-    def read(self) -> ImageFile:
-        """Read the image, or keep the error."""
+    def read(self, sufficient_side: int | None = None) -> ImageFile:
+        """Read the image, or keep the error; sufficient_side: see `shrink`."""
         try:
             source = self.source
-            self.image = read_image(BytesIO(source) if isinstance(source, bytes) else source, self.name)
+            self.image = read_image(
+                BytesIO(source) if isinstance(source, bytes) else source, self.name, sufficient_side=sufficient_side
+            )
         except LegendaError as error:
             self.fail(error)
         return self
@@ -422,11 +445,17 @@ class ImageFile:
         self.error = message if self.name in message else f"{self.name}: {message}"
 
 
-def read_batches(names: Sequence[str], batch_size: int, folder: Path = Path()) -> Generator[list[ImageFile]]:
-    """Yield batches of images in order; threads read the next one while the caller works."""
+def read_batches(
+    names: Sequence[str], batch_size: int, folder: Path = Path(), *, sufficient_side: int | None = None
+) -> Generator[list[ImageFile]]:
+    """Yield batches of images in order; threads read the next one while the caller works.
+
+    sufficient_side: see `shrink`.
+    """
 
     def submit(start: int) -> Iterator[ImageFile]:
-        return pool.map(ImageFile.read, [ImageFile(name, folder) for name in names[start : start + batch_size]])
+        files = [ImageFile(name, folder) for name in names[start : start + batch_size]]
+        return pool.map(partial(ImageFile.read, sufficient_side=sufficient_side), files)
 
     with ThreadPoolExecutor(_READERS) as pool:
         following = submit(0)

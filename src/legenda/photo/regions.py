@@ -43,6 +43,8 @@ _HINT = "install legenda again, or write the folder again"
 NUM_WORDS = 16
 """Single words among an image's predicted ones."""
 NUM_PHRASES = 6
+SUFFICIENT_SIDE = 832
+"""Pixels of the longer side of an image that suffice, twice as many as the larger input of the two networks."""
 """Predicted pairs of words, such as "black dog"."""
 
 
@@ -162,4 +164,6 @@ def load_photo(model: str, *, compute: object) -> Extractor:  # noqa: ARG001 - t
     Raise LegendaError for a file that is missing or damaged.
     """
     vision, maker = Vision.load(ASSETS / PACKAGED), RegionMaker.load(ASSETS / PACKAGED)
-    return Extractor("photo", lambda images: [maker.regions(vision(image)) for image in images])
+    return Extractor(
+        "photo", lambda images: [maker.regions(vision(image)) for image in images], sufficient_side=SUFFICIENT_SIDE
+    )

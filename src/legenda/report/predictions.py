@@ -55,14 +55,14 @@ def write_prediction_report(
     Raise LegendaError for files that cannot be read, of different images, and without references.
     """
     names = shortest_names([path.resolve() for path in paths])
-    by_file = {name: read_single_predictions(path) for name, path in zip(names, paths, strict=True)}
-    files: Mapping[str, str] = {}
     if annotations is None:
-        references, score = read_stored_references(paths, "--annotations")
+        stored, score = read_stored_references(paths, "--annotations")
     else:
         stored, score = load_references(annotations), None
-        references, files = stored.captions, stored.files
-        by_file = {name: stored.rename(Path(name), captions) for name, captions in by_file.items()}
+    references, files = stored.captions, stored.files
+    by_file = {
+        name: stored.rename(path, read_single_predictions(path)) for name, path in zip(names, paths, strict=True)
+    }
     first = next(iter(by_file.values()))
     for name, captions in by_file.items():
         if different := captions.keys() ^ first.keys():
