@@ -201,9 +201,9 @@ def test_the_command_captions_with_an_exported_folder(run_and_export, scenes, tm
 def test_an_exported_folder_is_evaluated_as_a_run_is(run_and_export, run_command, tmp_path):
     trained, exported = map(load_captioner_run, run_and_export)
     split = trained.data().split("val")
-    expected = generate(trained, split, SearchOptions(beam_size=2))
-    assert generate(exported, split, SearchOptions(beam_size=2)) == expected
-    samples = SearchOptions(do_sample=True, seed=4)
+    expected = generate(trained, split, {"beam_size": 2})
+    assert generate(exported, split, {"beam_size": 2}) == expected
+    samples = {"do_sample": True, "seed": 4}
     assert generate(exported, split, samples) == generate(trained, split, samples)
     code, _, err = run_command(f"evaluate {run_and_export[1]} --out {tmp_path}")
     assert code == 2

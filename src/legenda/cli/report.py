@@ -8,6 +8,7 @@ import tyro
 from legenda.cli.options import Flat
 from legenda.compute import RunOptions
 from legenda.config import Config
+from legenda.errors import ConfigError
 from legenda.report.page import ReportOptions
 
 
@@ -49,10 +50,10 @@ def run(options: ReportCommand) -> None:
         given = options.report.model_dump(include={"annotations", "image_folder", "num_images"})
         print(write_prediction_report(options.runs, options.report.out, **given))
         return
-    if files := [path for path in options.runs if path.is_file()]:
-        raise ConfigError(
-            f"{files[0]} is a file of captions and {options.runs[0]} a run; report files or runs, not both"
-        )
+    files = [path for path in options.runs if path.is_file()]
+    if files:
+        run = next(path for path in options.runs if path not in files)
+        raise ConfigError(f"{files[0]} is a file of captions and {run} is none; report files, or runs")
     from legenda.evaluation.runs import CaptionerRun, load_run, unique_run_names
     from legenda.report.report import write_caption_report, write_task_report
     from legenda.run_folder import find_seeds
