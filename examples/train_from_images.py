@@ -8,10 +8,11 @@ from pathlib import Path
 
 import legenda
 
+BACKBONE = "torchvision:mobilenet_v3_small"
 SMALL = {"model": {"dim": 64, "num_heads": 2, "num_layers": 1, "ff_dim": 64}, "training": {"epochs": 1}}
 
 
-def main(captions: Path, out: Path, backbone: str = "photo", image_size: int = 96) -> dict[str, float]:
+def main(captions: Path, out: Path, backbone: str = BACKBONE, image_size: int = 96) -> dict[str, float]:
     """Return the CIDEr-D of both models on the images that validate."""
     scores = {}
     for name, trained in (("frozen", False), ("trained", True)):

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from PIL import Image
+from safetensors.torch import save_file
 
 import legenda
 from command_results import write_captioned_images
@@ -72,19 +74,29 @@ def test_serve(scenes_run, capsys):
 
 
 @pytest.fixture(scope="module")
+def backbone(tmp_path_factory) -> str:
+    """A MobileNetV3 of torchvision with random weights, in a file."""
+    models = pytest.importorskip("torchvision", reason="needs the extra vision").models
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("backbone") / "weights.safetensors"
+    save_file(models.mobilenet_v3_small(weights=None).state_dict(), path)
+    return f"torchvision:mobilenet_v3_small:{path}"
+
+
+@pytest.fixture(scope="module")
 def table(tmp_path_factory):
     return write_captioned_images(tmp_path_factory.mktemp("table"), 12)
 
 
-def test_train_from_images(table, tmp_path):
-    scores = load("train_from_images")["main"](table, tmp_path, image_size=64)
+def test_train_from_images(table, backbone, tmp_path):
+    scores = load("train_from_images")["main"](table, tmp_path, backbone, image_size=64)
     assert set(scores) == {"frozen", "trained"}
     assert (tmp_path / "trained" / "model.safetensors").is_file()
 
 
-def test_train_from_parquet(tmp_path):
+def test_train_from_parquet(backbone, tmp_path):
     pytest.importorskip("datasets", reason="needs the extra hub")
-    assert load("train_from_parquet")["main"](tmp_path, images=12) >= 0
+    assert load("train_from_parquet")["main"](tmp_path, images=12, backbone=backbone) >= 0
     assert (tmp_path / "run" / "model.safetensors").is_file()
 
 

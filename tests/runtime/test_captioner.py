@@ -252,7 +252,9 @@ print(captioner.vocabulary.decode(found.output.tokens[0, 0]))
 @pytest.mark.slow
 def test_a_model_that_reads_pixels_equals_pytorch(tmp_path):
     """Its attention is over the cells of the grid that the backbone makes, whose boxes the encoder gives."""
-    model = create("transformer", feature_dim=1280, backbone={"name": "photo", "image_size": 64})
+    pytest.importorskip("torchvision", reason="needs the extra vision")
+    backbone = {"name": "torchvision:mobilenet_v3_small", "image_size": 64}
+    model = create("transformer", feature_dim=576, backbone=backbone)
     export_captioner(model, tmp_path)
     pixels = np.random.default_rng(0).random((3, 1, 3 * 64 * 64)).astype(np.float32)
     images = [(image, np.array([[0, 0, 1, 1]], np.float32)) for image in pixels]

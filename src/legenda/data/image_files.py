@@ -35,7 +35,7 @@ class BackboneData(CaptionedData):
     """Captioned images; their regions are stored by a frozen backbone, or made in training by one that is trained."""
 
     backbone: str = "photo"
-    """photo, hf:MODEL, timm:MODEL or torchvision:MODEL; a frozen one may be any extractor."""
+    """hf:MODEL, timm:MODEL or torchvision:MODEL; a frozen one may be any extractor."""
     features: Path | None = None  # pyrefly: ignore[bad-override]  # optional here
     """The store of a frozen backbone; it is written where it does not exist."""
     train_backbone: bool = False

@@ -20,10 +20,8 @@ from legenda.extractors.base import DOWNLOAD_HINT, digest_of
 from legenda.images.extractor import Extractor
 from legenda.images.regions import ImageRegions
 from legenda.models.backbone import Backbone, BackboneConfig, feature_layers
-from legenda.models.weights import load_tensors, read_tensors
-from legenda.photo.vision import MobileNetV2
+from legenda.models.weights import read_tensors
 from legenda.regions import Regions
-from legenda.run_folder import ASSETS, PACKAGED
 
 IMAGE_SIZE, MAX_SIDE = 224, 2048
 """The side of images as pixels, by default and at most."""
@@ -36,20 +34,20 @@ def load_backbone(
     """Return a backbone with pre-trained weights, on the CPU, and with gradients for what its map depends on.
 
     name: torchvision:MODEL or timm:MODEL with its published weights, or, followed by :FILE, those of a file; hf:MODEL,
-    a model or a folder of transformers; photo, the MobileNetV2 of the packaged extractor. image_size: by default that
-    of the pre-training. options: further fields of `BackboneConfig`. Raise ConfigError for an unknown name, and for a
-    network that does not map an image to a grid.
+    a model or a folder of transformers. image_size: by default that of the pre-training. options: further fields of
+    `BackboneConfig`. Raise ConfigError for an unknown name, and for a network that does not map an image to a grid.
     """
     kind, _, model = name.partition(":")
-    if kind not in ("hf", "torchvision", "timm", "photo") or bool(model) == (kind == "photo"):
-        raise ConfigError(f"there is no backbone {name}; name torchvision:MODEL, timm:MODEL, hf:MODEL or photo")
+    if kind not in ("hf", "torchvision", "timm") or not model:
+        raise ConfigError(
+            f"there is no backbone {name} that is trained; name torchvision:MODEL, timm:MODEL or hf:MODEL"
+        )
     if kind == "hf":
         backbone = _load_hf(model, image_size, options, allow_download)
     else:
         model, _, file = model.partition(":")
-        known = f"{kind}:{model}" if model else kind
-        config = BackboneConfig(name=known, image_size=image_size or IMAGE_SIZE, **options)
-        load = {"torchvision": _load_torchvision, "timm": _load_timm, "photo": _load_photo}[kind]
+        config = BackboneConfig(name=f"{kind}:{model}", image_size=image_size or IMAGE_SIZE, **options)
+        load = {"torchvision": _load_torchvision, "timm": _load_timm}[kind]
         try:
             backbone = Backbone(config, *load(config, model, file, allow_download))
         except LegendaError:
@@ -68,12 +66,6 @@ def load_backbone(
 
 Loaded = tuple[nn.Module, Any, Any]
 """A network, and the mean and the standard deviation of its pixels."""
-
-
-def _load_photo(*_: Any) -> Loaded:
-    net = MobileNetV2()
-    net.load_state_dict(load_tensors(ASSETS / PACKAGED / "mobilenet.safetensors", "install legenda again"))
-    return net.features, [0.5] * 3, [0.5] * 3
 
 
 def _load_torchvision(config: BackboneConfig, model: str, file: str, allow_download: bool) -> Loaded:

@@ -29,7 +29,7 @@ class BackboneConfig(Config):
     """The architecture of a vision network, without weights, and how it is trained."""
 
     name: str
-    """torchvision:MODEL, timm:MODEL, hf (its `architecture` says which) or photo."""
+    """torchvision:MODEL, timm:MODEL or hf (its `architecture` says which)."""
     image_size: PositiveInt
     """The side of the square to which images are resized, in pixels."""
     architecture: Mapping[str, Any] = Field(default_factory=dict)
@@ -156,13 +156,7 @@ def build_network(config: BackboneConfig) -> nn.Module:
         transformers: Any = import_extra("transformers", "vision")
         model = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(**config.architecture))
         return getattr(model, "vision_model", model)
-    if kind == "photo":
-        from legenda.photo.vision import MobileNetV2  # extractors import models
-
-        return MobileNetV2().features
-    raise ConfigError(
-        f"{config.name} is no backbone that is trained; name torchvision:MODEL, timm:MODEL, hf:MODEL or photo"
-    )
+    raise ConfigError(f"{config.name} is no backbone that is trained; name torchvision:MODEL, timm:MODEL or hf:MODEL")
 
 
 def feature_layers(model: Any, name: str) -> nn.Sequential:
