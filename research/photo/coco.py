@@ -4,31 +4,40 @@
 
 writes OUT/vocabulary.txt, OUT/captions.npz and OUT/embedding.npy, vectors of the words to begin with. COCO's images
 of which no caption or box may be used in any stage are left out: those of coco_splits/withheld_photos.txt and
-Karpathy's validation and test images; so are all photographs of DATA/coco_photos, which later stages train and
-validate on. Takes about a minute.
+Karpathy's validation and test images; so are all photographs of DATA/coco_photos and DATA/coco_photos_more, which later
+stages train and validate on. Takes about a minute.
 
-captions.npz: `ids` of COCO's images; `boxes` (0..4095) and `categories` of all of them, with `box_starts`; `coco`,
-`photo_coco` and `photo_flickr`: ids of the captions' words, 5 captions an image, `(images, 5, 18)`, after the words
-the end, then -1; `photo_*_split`: 0 train, 1 val, 2 test (without captions).
+captions.npz: `ids` of COCO's images; `boxes` (0..4095) and `categories` of all of them, with `box_starts`; `coco` and
+`photo`: ids of the captions' words, 5 captions an image, `(images, 5, 18)`, after the words the end, then -1;
+`photo_ids` and `photo_split` of the photographs: `TRAIN`, `VALIDATION`, `MEASURED` or `UNUSED`.
 """
 
 import gzip
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from common import MODEL
 
 from legenda.text import Vocabulary, ptb_tokenize
 from legenda.text.annotations import CaptionedImage, read_annotations
 
 MAX_WORDS = 17
 """Words of a caption that are learned."""
-MIN_COCO, MIN_FLICKR = 40, 6
-"""A word is in the vocabulary where it is so frequent in either set's training captions."""
-SPLITS = {"train": 0, "val": 1, "test": 2}
+MIN_COUNT = 40
+"""A word is in the vocabulary where the training captions hold it so often."""
+FILES = ("coco_photos/dataset_coco_photos.json.gz", "coco_photos_more/dataset_coco_photos_more.json.gz")
+"""The two sets of photographs, in Karpathy's layout."""
+TRAIN, VALIDATION, MEASURED, UNUSED = range(4)
+"""Photographs that train, that choose among models, on which only numbers are measured, and surplus ones of sports."""
+SPORTS = frozenset(range(29, 39))
+"""Classes of COCO, from frisbee to tennis racket."""
+SPORTS_SHARE = 0.3
+"""Share of the photographs of sports in the second set that train; that set has too many of them."""
 Tokens = list[list[str]]
 
 
@@ -48,13 +57,33 @@ def coco_images(data: Path) -> list[CaptionedImage]:
     return [image for image in read_annotations(data / "coco_captions") if int(image.id) not in withheld]
 
 
-def read_photographs(path: Path) -> tuple[list[int], np.ndarray, list[Tokens]]:
-    """Return COCO's ids (0 for others), splits and tokenized captions of a file in Karpathy's layout."""
-    with gzip.open(path) as file:
-        entries = json.load(file)["images"]
-    splits = np.array([SPLITS[entry["split"]] for entry in entries], np.uint8)
-    tokens = [[ptb_tokenize(sentence["raw"]) for sentence in entry.get("sentences", [])] for entry in entries]
-    return [entry.get("cocoid", 0) for entry in entries], splits, tokens
+def read_photographs(data: Path) -> list[dict[str, Any]]:
+    """Return the entries of all photographs, in the order of the files, with the folder of each as `folder`."""
+    entries = []
+    for name in FILES:
+        with gzip.open(data / name) as file:
+            folder = (data / name).parent
+            entries += [entry | {"folder": folder / entry["filepath"]} for entry in json.load(file)["images"]]
+    return entries
+
+
+def split_photographs(entries: Sequence[dict[str, Any]], classes: Mapping[int, set[int]]) -> np.ndarray:
+    """Return the split of each photograph.
+
+    classes: the classes of things that COCO's images show, by id. Validation photographs of the first set choose, those
+    of the second only measure.
+    """
+    first = {entry["cocoid"] for entry in entries if entry["folder"].parent.name == "coco_photos"}
+    generator, splits = np.random.default_rng(0), []
+    for entry in entries:
+        new = entry["cocoid"] not in first
+        if entry["split"] == "val":
+            splits.append(MEASURED if new else VALIDATION)
+        elif new and SPORTS & classes.get(entry["cocoid"], set()) and generator.random() >= SPORTS_SHARE:
+            splits.append(UNUSED)
+        else:
+            splits.append(TRAIN)
+    return np.array(splits, np.uint8)
 
 
 def encode(images: Sequence[Tokens], vocabulary: Vocabulary) -> np.ndarray:
@@ -89,12 +118,16 @@ def word_vectors(captions: np.ndarray, words: int, channels: int = 256) -> np.nd
 def main() -> None:
     """Write the files."""
     data, out = Path(sys.argv[1]), Path(sys.argv[2])
-    photo_ids, coco_split, photo_coco = read_photographs(data / "coco_photos" / "dataset_coco_photos.json.gz")
-    _, flickr_split, photo_flickr = read_photographs(data / "flickr8k" / "dataset_flickr8k.json.gz")
-    photographs = set(photo_ids)
+    entries = read_photographs(data)
+    photographs = {entry["cocoid"] for entry in entries}
     stored = np.load(data / "coco_boxes.npz")
+    category = stored["category"]
     starts = np.concatenate([[0], np.cumsum(stored["count"], dtype=np.int64)])
     slot = {int(number): position for position, number in enumerate(stored["image_id"])}
+    split = split_photographs(
+        entries, {i: set(category[starts[slot[i]] : starts[slot[i] + 1]].tolist()) for i in photographs & slot.keys()}
+    )
+    photo = [[ptb_tokenize(sentence["raw"]) for sentence in entry["sentences"]] for entry in entries]
     images = [
         (int(image.id), [ptb_tokenize(caption) for caption in image.captions])
         for image in coco_images(data)
@@ -102,30 +135,26 @@ def main() -> None:
     ]
     ids = np.array([number for number, _ in images])
     coco = [tokens for _, tokens in images]
-    in_coco = Counter(token for image in coco for caption in image for token in caption)
-    train = [image for image, split in zip(photo_flickr, flickr_split, strict=True) if split == 0]
-    in_flickr = Counter(token for image in train for caption in image for token in caption)
-    kept = {token: count for token, count in in_coco.items() if count >= MIN_COCO}
-    kept |= {token: in_coco[token] + count for token, count in in_flickr.items() if count >= MIN_FLICKR}
-    vocabulary = Vocabulary.from_counts(kept, min_count=1)
+    train = [tokens for tokens, part in zip(photo, split, strict=True) if part == TRAIN]
+    counts = Counter(token for image in (*coco, *train) for caption in image for token in caption)
+    vocabulary = Vocabulary.from_counts(counts, min_count=MIN_COUNT)
     vocabulary.save(out / "vocabulary.txt")
     slots = np.array([slot[number] for number in ids.tolist()])
     chosen = np.concatenate([np.arange(starts[s], starts[s + 1]) for s in slots])
+    rows = encode(coco, vocabulary)
     np.savez(
         out / "captions.npz",
         ids=ids,
         boxes=stored["boxes"][chosen],
-        categories=stored["category"][chosen],
+        categories=category[chosen],
         box_starts=np.concatenate([[0], np.cumsum(stored["count"][slots], dtype=np.int64)]),
-        coco=encode(coco, vocabulary),
-        photo_coco=encode(photo_coco, vocabulary),
-        photo_flickr=encode(photo_flickr, vocabulary),
-        photo_coco_split=coco_split,
-        photo_flickr_split=flickr_split,
+        coco=rows,
+        photo=encode(photo, vocabulary),
+        photo_ids=np.array([entry["cocoid"] for entry in entries]),
+        photo_split=split,
     )
-    rows = [encode(coco, vocabulary), encode(train, vocabulary)]
-    np.save(out / "embedding.npy", word_vectors(np.concatenate(rows), len(vocabulary)))
-    print(f"{len(ids)} images of COCO, {len(vocabulary)} tokens")
+    np.save(out / "embedding.npy", word_vectors(rows, len(vocabulary), int(MODEL["dim"])))
+    print(f"{len(ids)} images of COCO, {len(vocabulary)} tokens, photographs of each split {np.bincount(split)}")
 
 
 if __name__ == "__main__":

@@ -20,11 +20,11 @@ from legenda.text import Vocabulary
 MODEL = {
     "dim": 256,
     "num_heads": 4,
-    "num_layers": 2,
+    "num_layers": 3,
     "ff_dim": 512,
     "dropout": 0.05,
     "norm_first": True,
-    "geometry": "query",
+    "geometry": "none",
     "decoder": {"name": "transformer", "num_layers": 2, "dropout": 0.05, "norm_first": True, "tie_embeddings": True},
 }
 SMOOTHING = 0.1
@@ -40,9 +40,7 @@ def new_model(folder: Path, **options: Any) -> Captioner:
 
 def caption_loss(model: Captioner, regions: Regions, captions: np.ndarray) -> Tensor:
     """Return the mean cross-entropy of captions `(B, K, T)`, padded with -1; rows of -1 alone do not count."""
-    with torch.autocast("cpu", torch.bfloat16):
-        memory = model.encode(regions)
-    return loss_of_memory(model, memory, captions)
+    return loss_of_memory(model, model.encode(regions), captions)
 
 
 def loss_of_memory(model: Captioner, memory: Memory, captions: np.ndarray) -> Tensor:
@@ -62,9 +60,8 @@ def loss_of_memory(model: Captioner, memory: Memory, captions: np.ndarray) -> Te
         targets = torch.from_numpy(part[:, :, :longest].astype(np.int64))
         inputs = F.pad(targets.clamp(min=0)[..., :-1], (1, 0), value=model.generation_config.bos_token_id)
         real = targets >= 0
-        with torch.autocast("cpu", torch.bfloat16):
-            logits = decode(model, inputs, memory, real)
-        total = total + F.cross_entropy(logits.float(), targets[real], label_smoothing=SMOOTHING, reduction="sum")
+        logits = decode(model, inputs, memory, real)
+        total = total + F.cross_entropy(logits, targets[real], label_smoothing=SMOOTHING, reduction="sum")
         count += int(real.sum())
     return total / count
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from coco import TRAIN
 from sources import Photographs
 from words import write_tensors
 
@@ -32,7 +33,7 @@ def main() -> None:
     torch.set_num_threads(1)
     folder = Path(sys.argv[1])
     photographs = Photographs(folder)
-    train = np.flatnonzero(photographs.split == 0)
+    train = np.flatnonzero(photographs.split == TRAIN)  # mirror images too
     x = photographs.features[photographs.starts[train], :INPUTS].astype(np.float32)
     mean, scale = x.mean(0), np.ones(INPUTS, np.float32)
     x -= mean

@@ -1,11 +1,11 @@
-"""Train on the photographs of both sets and on images of which only boxes are known, whose words are simulated.
+"""Train on the photographs and on images of which only boxes are known, whose words are simulated.
 
-    python research/photo/finetune.py FOLDER START OUT MINUTES BOXED COCO FLICKR RATE
+    python research/photo/finetune.py FOLDER START OUT MINUTES BOXED PHOTOGRAPHS RATE
 
-START: the checkpoint whose averaged weights begin; OUT: the checkpoint that is written, from which training goes on
-where it exists. MINUTES of process time. Each step takes BOXED images of COCO, every second one from those whose
-captions are most like Flickr8k's, and COCO and FLICKR photographs, with `CAPTIONS` captions each; two others give a
-boxed image's words. The learning rate falls from RATE by half a cosine over the process time.
+START: the checkpoint whose averaged weights begin, or `none`; OUT: the checkpoint that is written, from which training
+goes on where it exists. MINUTES of process time. Each step takes BOXED images and PHOTOGRAPHS, every second one as its
+mirror image, with `CAPTIONS` captions each; two others give a boxed image's words. The learning rate falls from RATE by
+half a cosine over the process time.
 """
 
 import math
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from coco import TRAIN
 from common import Averaged, caption_loss, new_model, save
 from sources import BoxedImages, Photographs, SimulatedWords, join
 
@@ -52,10 +53,9 @@ def main() -> None:
     """Train."""
     torch.set_num_threads(1)
     folder, start, path, minutes = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), float(sys.argv[4])
-    boxed_count, coco_count, flickr_count = map(int, sys.argv[5:8])
-    highest = float(sys.argv[8])
+    boxed_count, photograph_count, highest = int(sys.argv[5]), int(sys.argv[6]), float(sys.argv[7])
     photographs, boxed = Photographs(folder), BoxedImages(folder)
-    words, alike = SimulatedWords(folder, photographs), boxed.most_like(photographs)
+    words = SimulatedWords(folder, photographs)
     model = new_model(folder, **dropout_options())
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.02, fused=True)
     step, spent_before = 0, 0.0
@@ -64,33 +64,30 @@ def main() -> None:
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         step, spent_before = state["step"], state["spent"]
+    elif str(start) == "none":
+        torch.manual_seed(0)
+        with torch.no_grad():
+            model.decoder.embedding.weight.copy_(torch.from_numpy(np.load(folder / "embedding.npy")))
     else:
-        state = torch.load(start, weights_only=True)
-        model.load_state_dict(state["average"]["weights"])
+        model.load_state_dict(torch.load(start, weights_only=True)["average"]["weights"])
     average = Averaged(model, 0.995)
     if path.exists():
         average.load(state["average"])
     generator = np.random.default_rng(step)
     torch.manual_seed(step)
-    rounds = [
-        (Rounds(photographs.rows(True, 0), generator), coco_count),
-        (Rounds(photographs.rows(False, 0), generator), flickr_count),
-    ]
-    boxed_rounds = [
-        (Rounds(np.arange(len(boxed)), generator), boxed_count - boxed_count // 2),
-        (Rounds(alike, generator), boxed_count // 2),
-    ]
+    rounds = Rounds(photographs.rows(TRAIN), generator)
+    boxed_rounds = Rounds(np.arange(len(boxed)), generator)
     losses, wall, started = [], time.time(), time.process_time() - spent_before
     while (spent := time.process_time() - started) < 60 * minutes:
         rate = LEAST_RATE + (highest - LEAST_RATE) * 0.5 * (1 + math.cos(math.pi * spent / (60 * minutes)))
         for group in optimizer.param_groups:
             group["lr"] = rate * min(1, (step + 1) / WARMUP)
         model.train()
-        chosen = np.concatenate([images.take(count) for images, count in rounds])
+        chosen = photographs.mirror(rounds.take(photograph_count), generator)
         regions = photographs.regions(chosen)
         captions = photographs.captions[chosen][:, generator.permutation(5)[:CAPTIONS]]
         if boxed_count:
-            images = np.concatenate([images.take(count) for images, count in boxed_rounds])
+            images = boxed_rounds.take(boxed_count)
             their_captions = boxed.captions[images][:, generator.permutation(5)]
             simulated = boxed.regions(images, generator, words, their_captions[:, CAPTIONS:])
             regions = join(regions, simulated)

@@ -2,9 +2,9 @@
 
     python research/photo/kinds.py DATA OUT
 
-reads DATA/weights/imagenet_labels.txt and writes OUT/kinds.txt, a name a line in the order of the classes; the first
-is the background's. Classes of one kind share a name, such as 118 breeds "dog"; the others keep their first label. A
-missile is a rocket in WordNet, and so is a space shuttle here.
+reads DATA/weights/imagenet_labels.txt and writes OUT/kinds.txt, a name a line in the order of EfficientNet-Lite2's
+classes, which is that of the labels without the background, their first line. Classes of one kind share a name, such as
+118 breeds "dog"; the others keep their first label. A missile is a rocket in WordNet, and so is a space shuttle here.
 """
 
 import sys
@@ -65,7 +65,7 @@ GROUPS = {
     "bag": [415, 729, 749],
     "cup of coffee": [505, 968],
 }
-"""Numbers of the classes of each kind; the background is class 0."""
+"""Lines of the labels of each kind, counted from the background's, 0."""
 
 
 def main() -> None:
@@ -77,7 +77,7 @@ def main() -> None:
         for member in members:
             for number in [member] if isinstance(member, int) else member:
                 names[number] = name
-    (out / "kinds.txt").write_text("".join(f"{name}\n" for name in names))
+    (out / "kinds.txt").write_text("".join(f"{name}\n" for name in names[1:]))
 
 
 if __name__ == "__main__":

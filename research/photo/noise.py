@@ -2,8 +2,8 @@
 
     python research/photo/noise.py DATA OUT
 
-reads OUT/coco.0.npz (of vectors.py) and DATA/coco_boxes.npz, prints what the detector misses and invents, and writes
-OUT/noise.npz. Only training photographs are measured.
+reads OUT/plain.npz (of vectors.py) and DATA/coco_boxes.npz, prints what the detector misses and invents, and writes
+OUT/noise.npz. Only training photographs are measured, without the 346 that are cropped or squashed against COCO's size.
 
 Each true object of a photograph has a record: the detections that belong to it. The best one of its class that overlaps
 it by half is its own; others, of any class, belong to the object that they overlap most, by a tenth of their
@@ -13,13 +13,14 @@ its size. Detections that belong to no object are drawn from photographs with th
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 import numpy as np
-from vectors import load_images
+from coco import TRAIN
 
 CLASSES = 80
 SIZES = np.array([0.05, 0.1, 0.2, 0.4])
@@ -121,15 +122,20 @@ def overlaps(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndar
 def main() -> None:
     """Measure, print and write."""
     data, out = Path(sys.argv[1]), Path(sys.argv[2])
-    vectors, truth = np.load(out / "coco.0.npz"), np.load(data / "coco_boxes.npz")
+    vectors, truth, photographs = (
+        dict(np.load(path)) for path in (out / "plain.npz", data / "coco_boxes.npz", out / "captions.npz")
+    )
+    cropped = json.loads((data / "coco_photos_more" / "cropped_in_coco_photos.json").read_text())
+    measured = (photographs["photo_split"] == TRAIN) & ~np.isin(photographs["photo_ids"], cropped)
     starts = np.concatenate([[0], np.cumsum(truth["count"], dtype=np.int64)])
     slot = {int(number): position for position, number in enumerate(truth["image_id"])}
     records: list[list[tuple[np.ndarray, float, int]]] = []
     keys, free, mains, hit = [], [], [], []
-    for row, entry in enumerate(load_images(data, "coco")):
-        if entry["split"] != "train" or entry["cocoid"] not in slot:
+    for row, photograph in enumerate(vectors["rows"]):
+        number = int(photographs["photo_ids"][photograph])
+        if not measured[photograph] or number not in slot:
             continue
-        s = slot[entry["cocoid"]]
+        s = slot[number]
         boxes = truth["boxes"][starts[s] : starts[s + 1]] / 4095
         classes = truth["category"][starts[s] : starts[s + 1]].astype(int)
         seen = np.flatnonzero(vectors["scores"][row] >= MIN_SCORE)

@@ -1,81 +1,92 @@
-"""Package a checkpoint as int8, with the settings of its search and the files of its extractor.
+"""Package a checkpoint: the weights that fine-tuning starts from, and the exported files that caption without PyTorch.
 
     python research/photo/package.py DATA FOLDER CHECKPOINT OUT
 
-OUT: a folder such as src/legenda/assets/photo. DATA/weights has the networks, FOLDER what words.py wrote. A caption
-less likely than 99 % of those of the validation photographs (CHECKPOINT.json of score.py) is taken for that of a
-photograph unlike any seen.
+OUT: a folder such as src/legenda/assets/photo. FOLDER has what networks.py, words.py, consensus.py and kinds.py wrote.
+Matrices are int8 with a scale of each row in both; ONNX Runtime makes float32 of them when it opens the files, so that
+the two doors compute with the same weights. A caption less likely than 99 % of those of the validation photographs
+(CHECKPOINT.json of score.py) is taken for that of a photograph unlike any seen.
 """
 
 import json
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
+import onnx
 from common import new_model
 from finetune import dropout_options
+from onnx import TensorProto, helper, numpy_helper
 from score import CONSENSUS_WEIGHT, load_checkpoint
-from torch import Tensor
-from words import write_tensors
 
+from legenda.export import export_captioner
 from legenda.io import write_json
-from legenda.models.weights import load_tensors, quantize, save_weights
+from legenda.models.weights import dequantize, quantize, save_weights
 from legenda.photo.consensus import CONSENSUS
+from legenda.runtime.folder import DECODER, ENCODER, SETTINGS, digest, read_exported
 
 UNLIKE = 0.01
 """Share of the validation photographs whose captions would be replaced."""
 STAGES = [
-    {"name": "boxes", "minutes": 8, "images": 16, "learning_rate": 1.5e-3},
-    {"name": "photographs and boxes", "minutes": 45, "images": 38, "learning_rate": 1.2e-3},
-    {"name": "self-critical", "minutes": 8.9, "images": 40, "learning_rate": 3e-5},
+    {"name": "photographs and boxes", "minutes": 60, "images": 38, "learning_rate": 1.2e-3},
+    {"name": "self-critical", "minutes": 15, "images": 38, "learning_rate": 3e-5},
 ]
 """The stages of README.md."""
 SUMMARY = "everyday photographs: good at animals, food and streets, bad at small things"
 DATA = {"kind": "images", "backbone": "photo", "annotations": "captions.csv", "min_count": 4}
+COPIED = ("words.txt", "words.safetensors", "predictor.safetensors", CONSENSUS, "kinds.txt")
+NETWORKS = ("lite2.onnx", "nanodet.onnx", "classifier.safetensors")
+LEAST_SIZE = 4096
+"""Values of a tensor that is stored as int8."""
 
 
-def nanodet_weights(folder: Path) -> dict[str, Tensor]:
-    """Return NanoDet's weights under the names of `legenda.photo.vision.NanoDet`, from those of ncnn."""
-    graph = json.loads((folder / "nanodet_plus_m_416.graph.json").read_text())
-    ours = dict(zip((name for kind, name, *_ in graph if kind.startswith("Conv")), _nanodet_names(), strict=True))
-    weights = load_tensors(folder / "nanodet_plus_m_416.safetensors", "give shared data")
-    split = (name.rpartition(".") for name in weights)
-    return {f"{ours[base]}.{leaf}": weights[f"{base}.{leaf}"] for base, _, leaf in split}
+def store_int8(path: Path) -> float:
+    """Replace the matrices of an ONNX file by int8 with scales, and return the largest change of a value.
 
-
-def _nanodet_names() -> Iterator[str]:
-    """Yield the names of NanoDet's convolutions in the order of ncnn's graph."""
-    fusion = [f"ghosts.{ghost}.{part}.0" for ghost in (0, 1) for part in ("primary", "cheap")]
-    fusion += ["shortcut.0", "shortcut.1"]
-    first = ("shortcut.0", "branch.0.0", "branch.1", "shortcut.1.0", "branch.2.0")
-    yield "stem.0.0"
-    for stage, units in enumerate((4, 8, 4)):
-        for unit in range(units):
-            parts = ("branch.0.0", "branch.1", "branch.2.0") if unit else first
-            yield from (f"stages.{stage}.{unit}.{part}" for part in parts)
-    yield "reduce.2.0"
-    for number, level in enumerate((1, 0)):
-        yield from (f"reduce.{level}.0", *(f"up.{number}.{part}" for part in fusion))
-    for number in (0, 1):
-        yield from (f"subsample.{number}.{part}.0" for part in (0, 1))
-        yield from (f"down.{number}.{part}" for part in fusion)
-    yield from (f"extra.{number}.{part}.0" for number in (0, 1) for part in (0, 1))
-    yield from (f"heads.{level}.0.{part}.0" for level in range(4) for part in (0, 1))
-    for level in (3, 2, 1, 0):
-        yield from (f"heads.{level}.1.0.0", f"heads.{level}.1.1.0", f"heads.{level}.2")
+    The weights are those of `dequantize`, so rows, or columns where the export transposed them, are multiples of a
+    scale.
+    """
+    model: Any = onnx.load(path)
+    graph, nodes, kept, change = model.graph, [], [], 0.0
+    for tensor in graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        if array.dtype != np.float32 or array.ndim != 2 or array.size < LEAST_SIZE:
+            kept.append(tensor)
+            continue
+        stored = []
+        for axis in (0, 1):
+            scale = (np.abs(array).max(1 - axis, keepdims=True) / 127).clip(1e-12)
+            rounded = np.round(array / scale).astype(np.int8)
+            stored.append((float(np.abs(rounded * scale - array).max()), rounded, scale))
+        error, rounded, scale = min(stored, key=lambda each: each[0])
+        change = max(change, error)
+        name = tensor.name
+        kept += [numpy_helper.from_array(rounded, f"{name}.int8"), numpy_helper.from_array(scale, f"{name}.scale")]
+        nodes.append(helper.make_node("Cast", [f"{name}.int8"], [f"{name}.cast"], to=TensorProto.FLOAT))
+        nodes.append(helper.make_node("Mul", [f"{name}.cast", f"{name}.scale"], [name]))
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+    nodes += list(graph.node)
+    del graph.node[:]
+    graph.node.extend(nodes)
+    onnx.checker.check_model(model, full_check=True)
+    onnx.save(model, path)
+    return change
 
 
 def main() -> None:
     """Write the files."""
     data, folder, checkpoint, out = map(Path, sys.argv[1:5])
     out.mkdir(parents=True, exist_ok=True)
-    model = new_model(folder, **dropout_options())
     trained = load_checkpoint(folder, checkpoint)
-    model.load_state_dict(trained.state_dict())
+    weights = quantize(trained.state_dict())
+    model = new_model(folder, **dropout_options())
+    model.load_state_dict(dequantize(weights))
     model.generation_config = trained.generation_config
-    save_weights(quantize(model.state_dict()), out)
+    save_weights(weights, out)
     model.save_vocabulary(out)
     log_probs = [mean for _, mean in json.loads(checkpoint.with_suffix(".json").read_text()).values()]
     config = {
@@ -85,18 +96,27 @@ def main() -> None:
         "extractor": "photo",
         "data": DATA,
         "trained_in": STAGES,
+        "least_log_prob": round(float(np.quantile(log_probs, UNLIKE)), 4),
+        "consensus": CONSENSUS_WEIGHT,
     }
-    least = round(float(np.quantile(log_probs, UNLIKE)), 4)
-    write_json(out / "config.json", config | {"least_log_prob": least, "consensus": CONSENSUS_WEIGHT})
-    for name in ("words.txt", "words.safetensors", "predictor.safetensors", CONSENSUS, "kinds.txt"):
+    write_json(out / "config.json", config)
+    with TemporaryDirectory() as name:
+        exported = Path(name) / "exported"
+        export_captioner(model, exported, config=config)
+        change = max(store_int8(exported / part) for part in (ENCODER, DECODER))
+        settings = json.loads((exported / SETTINGS).read_text())
+        settings["digests"] = {part: digest(exported / part) for part in settings["digests"]}
+        write_json(exported / SETTINGS, settings)
+        read_exported(exported)
+        for path in exported.iterdir():
+            shutil.copyfile(path, out / path.name)
+    print(f"stored as int8, the exported weights change by {change:.1e}")
+    for name in (*COPIED, *NETWORKS):
         shutil.copyfile(folder / name, out / name)
-    weights = load_tensors(data / "weights" / "mobilenet_v2_1.0_224_int8.safetensors", "give shared data")
-    names = {name: name.replace("classifier.1.", "classifier.") for name in weights}
-    write_tensors(out / "mobilenet.safetensors", {names[name]: tensor for name, tensor in weights.items()})
     shutil.copyfile(data / "weights" / "coco_labels_80.txt", out / "things.txt")
-    write_tensors(out / "nanodet.safetensors", nanodet_weights(data / "weights"))
     for path in out.iterdir():
         path.chmod(0o644)
+    print(f"{sum(path.stat().st_size for path in out.iterdir()) / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":

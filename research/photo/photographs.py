@@ -1,9 +1,10 @@
 """Compute the regions of all photographs once, those of training ones from cross-fitted words.
 
-    python research/photo/photographs.py DATA OUT
+    python research/photo/photographs.py OUT
 
 reads the vectors, shares.npz and the extractor's files of OUT, and writes OUT/photographs.npz: `features` (float16) and
-`boxes` of all regions, `starts` of each photograph's. Takes about half a minute.
+`boxes` of all regions, `starts` of each sample's, its `row` in captions.npz, and the first mirrored sample. Takes about
+half a minute.
 """
 
 import sys
@@ -11,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import torch
 from words import load_vectors
 
 from legenda.photo.layout import MAX_THINGS
@@ -20,40 +20,36 @@ from legenda.photo.vision import ImageVectors, Things
 
 
 def make_regions(
-    maker: RegionMaker, stored: Mapping[str, np.ndarray], image: int, shares: np.ndarray
+    maker: RegionMaker, stored: Mapping[str, np.ndarray], sample: int, shares: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the regions of a photograph of a set, and their boxes; shares: of the words that are predicted."""
-    count = min(int(stored["count"][image]), MAX_THINGS)
-    things = Things(
-        *(torch.from_numpy(stored[key][image, :count]) for key in ("boxes", "scores")),
-        torch.from_numpy(stored["classes"][image, :count].astype(np.int64)),
-    )
-    vectors = ImageVectors(
-        torch.from_numpy(stored["whole"][image]).float(),
-        torch.from_numpy(stored["parts"][image]).float(),
-        things,
-        torch.from_numpy(stored["pooled"][image, :count]).float(),
-        torch.from_numpy(stored["others"][image]).float(),
-    )
-    return maker.regions(vectors, shares)
+    """Return the regions of a photograph and their boxes; shares: of the words that are predicted."""
+    count = min(int(stored["count"][sample]), MAX_THINGS)
+    boxes, scores = (stored[key][sample, :count] for key in ("boxes", "scores"))
+    things = Things(boxes, scores, stored["classes"][sample, :count].astype(np.int64))
+    whole, parts, others = (stored[key][sample].astype(np.float32) for key in ("whole", "parts", "others"))
+    pooled = stored["pooled"][sample, :count].astype(np.float32)
+    return maker.regions(ImageVectors(whole, parts, things, pooled, others), shares)
 
 
 def main() -> None:
     """Write the file."""
-    torch.set_num_threads(1)
-    out = Path(sys.argv[2])
-    maker = RegionMaker.load(out)
-    shares = np.load(out / "shares.npz")["shares"]
-    features, boxes, row = [], [], 0
-    for name in ("coco", "flickr"):
-        stored = load_vectors(out, name)
-        for image in range(len(stored["whole"])):
-            made, corners = make_regions(maker, stored, image, shares[row].astype(np.float32))
-            features.append(made.astype(np.float16))
-            boxes.append(corners)
-            row += 1
-    starts = np.cumsum([0, *map(len, features)])
-    np.savez(out / "photographs.npz", features=np.concatenate(features), boxes=np.concatenate(boxes), starts=starts)
+    out = Path(sys.argv[1])
+    maker, stored, shares = RegionMaker.load(out), load_vectors(out), np.load(out / "shares.npz")["shares"]
+    features, boxes = [], []
+    for sample in range(len(shares)):
+        made, corners = make_regions(maker, stored, sample, shares[sample].astype(np.float32))
+        features.append(made.astype(np.float16))
+        boxes.append(corners)
+    rows = stored["rows"]
+    decreasing = np.flatnonzero(np.diff(rows) < 0)
+    np.savez(
+        out / "photographs.npz",
+        features=np.concatenate(features),
+        boxes=np.concatenate(boxes),
+        starts=np.cumsum([0, *map(len, features)]),
+        row=rows,
+        first_mirrored=decreasing[0] + 1 if len(decreasing) else len(rows),
+    )
 
 
 if __name__ == "__main__":

@@ -2,15 +2,13 @@
 
     python research/photo/score.py DATA FOLDER CHECKPOINT [all]
 
-prints CIDEr-D, BLEU-4 and ROUGE-L of beam 3 on COCO's 400 validation photographs and on the half of Flickr8k's
-validation that chooses (every second one, from the first, in the order of the file); with `all`, on the other half
-too, with 95 % bootstrap intervals, and writes CHECKPOINT.json with the captions and the mean log-probability of their
-tokens.
+prints CIDEr-D, BLEU-4 and ROUGE-L of beam 3 on the 400 validation photographs that choose; with `all`, on the 456 that
+only measure too, with 95 % bootstrap intervals, and writes CHECKPOINT.json with the captions and the mean
+log-probability of their tokens by COCO's id.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
 import sys
 from pathlib import Path
@@ -18,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from coco import MEASURED, VALIDATION, read_photographs
 from common import new_model
 from sources import Photographs
-from vectors import FILES
 
 from legenda.decoding import beam_search
 from legenda.evaluation.torch_captioner import to_arrays
@@ -37,12 +35,8 @@ CONSENSUS_WEIGHT = 4.0
 
 
 def references(data: Path) -> list[list[str]]:
-    """Return the captions of all photographs, COCO's first."""
-    captions = []
-    for path in FILES.values():
-        with gzip.open(data / path) as file:
-            captions += [[s["raw"] for s in image["sentences"]] for image in json.load(file)["images"]]
-    return captions
+    """Return the captions of all photographs."""
+    return [[sentence["raw"] for sentence in entry["sentences"]] for entry in read_photographs(data)]
 
 
 def generate(
@@ -76,12 +70,6 @@ def score(captions: list[str], rows: np.ndarray, truth: list[list[str]]) -> Any:
     )
 
 
-def validation(photographs: Photographs) -> dict[str, np.ndarray]:
-    """Return the photographs that choose, and those that only measure."""
-    flickr = photographs.rows(False, 1)
-    return {"coco": photographs.rows(True, 1), "flickr": flickr[::2], "flickr other half": flickr[1::2]}
-
-
 def load_checkpoint(folder: Path, path: Path) -> Captioner:
     """Return the captioner with the averaged weights of a checkpoint and the settings of its search."""
     state = torch.load(path, weights_only=True)
@@ -98,17 +86,21 @@ def main() -> None:
     photographs, truth = Photographs(folder), references(data)
     model = load_checkpoint(folder, path)
     every, stored = len(sys.argv) > 4, {}
+    ids = np.load(folder / "captions.npz")["photo_ids"]
     consensus = Consensus.load(folder, CONSENSUS_WEIGHT)
-    for name, rows in validation(photographs).items():
-        if "other" in name and not every:
+    for name, split in (("validation", VALIDATION), ("measured", MEASURED)):
+        if split == MEASURED and not every:
             continue
+        samples = photographs.rows(split)
+        rows = photographs.row[samples]
         for label, chooser in (("beam alone", None), ("chosen", consensus)):
-            captions, means = generate(model, photographs, rows, chooser)
+            captions, means = generate(model, photographs, samples, chooser)
             scores = score(captions, rows, truth)
-            found = "  ".join(f"{metric} {scores[metric]:.4f}" for metric in ("CIDEr-D", "BLEU-4", "ROUGE-L"))
+            values = "  ".join(f"{metric} {scores[metric]:.4f}" for metric in ("CIDEr-D", "BLEU-4", "ROUGE-L"))
             interval = intervals(scores)["CIDEr-D"] if every else ""
-            print(f"{path.name} {name} ({len(rows)}) {label}: {found} {interval} distinct {len(set(captions))}")
-        stored |= {int(row): pair for row, pair in zip(rows, zip(captions, means, strict=True), strict=True)}
+            print(f"{path.name} {name} ({len(rows)}) {label}: {values} {interval} distinct {len(set(captions))}")
+        pairs = zip(captions, means, strict=True)
+        stored |= {int(ids[row]): pair for row, pair in zip(rows, pairs, strict=True)}
     if every:
         path.with_suffix(".json").write_text(json.dumps(stored, indent=1))
 

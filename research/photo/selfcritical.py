@@ -3,8 +3,8 @@
     python research/photo/selfcritical.py FOLDER START OUT MINUTES RATE
 
 The reward is CIDEr-D with the end of a caption as a word, as in AoANet's released code, against the image's captions;
-against those that did not give the simulated words for boxed images. Document frequencies are those of each set's
-training captions. The baseline of a sample is the mean of the image's others. Samples of a model that learned with
+against those that did not give the simulated words for boxed images. Document frequencies are those of COCO's training
+captions. The baseline of a sample is the mean of the image's others. Samples of a model that learned with
 label smoothing are mostly noise, so its logits are first divided by `TEMPERATURE`, in the weights of the last
 normalization. Sampling and learning are both without dropout. Each token is drawn among the `TOP` likeliest: samples
 of all tokens end in word salad after some hundred steps. MINUTES of process time.
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from coco import TRAIN
 from common import Averaged, decode, new_model, save
 from finetune import Rounds, dropout_options
 from sources import BoxedImages, Photographs, SimulatedWords, join
@@ -29,7 +30,7 @@ from legenda.metrics.rewards import CiderD
 from legenda.models import Captioner
 from legenda.regions import Regions
 
-BOXED, COCO, FLICKR = 18, 8, 14
+BOXED, PHOTOGRAPHS = 18, 20
 """Images of a step."""
 SAMPLES = 5
 LEAST_RATE, WARMUP = 5e-6, 20
@@ -59,9 +60,8 @@ def policy_loss(
     reward = torch.from_numpy(rewards(tokens.numpy()))
     advantage = reward - (reward.sum(1, keepdim=True) - reward) / (SAMPLES - 1)
     inputs = torch.nn.functional.pad(tokens[..., :-1], (1, 0), value=model.generation_config.bos_token_id)
-    with torch.autocast("cpu", torch.bfloat16):
-        logits = decode(model, inputs, model.encode(regions), real)
-    chosen = -torch.nn.functional.cross_entropy(logits.float(), tokens[real], reduction="none")
+    logits = decode(model, inputs, model.encode(regions), real)
+    chosen = -torch.nn.functional.cross_entropy(logits, tokens[real], reduction="none")
     weight = advantage.float().unsqueeze(2).expand(tokens.shape)[real]
     return -(chosen * weight).mean(), reward.mean(1).numpy()
 
@@ -72,7 +72,7 @@ def main() -> None:
     folder, start, path = map(Path, sys.argv[1:4])
     minutes, highest = map(float, sys.argv[4:6])
     photographs, boxed = Photographs(folder), BoxedImages(folder)
-    words, alike = SimulatedWords(folder, photographs), boxed.most_like(photographs)
+    words = SimulatedWords(folder, photographs)
     model = new_model(folder, **dropout_options())
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.02, fused=True)
     step, spent_before = 0, 0.0
@@ -90,37 +90,27 @@ def main() -> None:
     model.eval()
     generator = np.random.default_rng(1000 + step)
     torch.manual_seed(1000 + step)
-    rows = {coco: photographs.rows(coco, 0) for coco in (True, False)}
-    own = {coco: references(photographs.captions[rows[coco]]) for coco in rows}
-    some = references(boxed.captions[np.random.default_rng(0).permutation(len(boxed))[:40_000]])
-    documents = {
-        True: DocumentFrequencies.from_references([*own[True], *some]),
-        False: DocumentFrequencies.from_references(own[False]),
-    }
-    measures = {
-        coco: CiderD(dict(zip(rows[coco].tolist(), own[coco], strict=True)), df=documents[coco]) for coco in rows
-    }
-    rounds = {coco: Rounds(rows[coco], generator) for coco in rows}
-    boxed_rounds = (Rounds(np.arange(len(boxed)), generator), Rounds(alike, generator))
+    rows = photographs.rows(TRAIN)
+    own = references(photographs.captions[rows])
+    documents = DocumentFrequencies.from_references(
+        [*own, *references(boxed.captions[np.random.default_rng(0).permutation(len(boxed))[:40_000]])]
+    )
+    measure = CiderD(dict(zip(photographs.row[rows].tolist(), own, strict=True)), df=documents)
+    rounds, boxed_rounds = Rounds(rows, generator), Rounds(np.arange(len(boxed)), generator)
     history, wall, started = [], time.time(), time.process_time() - spent_before
     while (spent := time.process_time() - started) < 60 * minutes:
         rate = LEAST_RATE + (highest - LEAST_RATE) * 0.5 * (1 + math.cos(math.pi * spent / (60 * minutes)))
         for group in optimizer.param_groups:
             group["lr"] = rate * min(1, (step + 1) / WARMUP)
-        coco, flickr = rounds[True].take(COCO), rounds[False].take(FLICKR)
-        images = np.concatenate([source.take(BOXED // 2) for source in boxed_rounds])
+        seen, images = rounds.take(PHOTOGRAPHS), boxed_rounds.take(BOXED)
         captions = boxed.captions[images][:, generator.permutation(5)]
-        against = CiderD(references(captions[:, 2:]), df=documents[True])
-        seen = np.concatenate([coco, flickr])
-        regions = join(photographs.regions(seen), boxed.regions(images, generator, words, captions[:, :2]))
+        against = CiderD(references(captions[:, 2:]), df=documents)
+        regions = photographs.regions(photographs.mirror(seen, generator))
+        regions = join(regions, boxed.regions(images, generator, words, captions[:, :2]))
 
-        def reward(
-            tokens: np.ndarray, coco: np.ndarray = coco, flickr: np.ndarray = flickr, against: CiderD = against
-        ) -> np.ndarray:
-            of_coco, of_flickr, of_boxed = np.split(tokens, [COCO, COCO + FLICKR])
-            return np.concatenate(
-                [measures[True](coco, of_coco), measures[False](flickr, of_flickr), against(range(BOXED), of_boxed)]
-            )
+        def reward(tokens: np.ndarray, seen: np.ndarray = seen, against: CiderD = against) -> np.ndarray:
+            ours, others = np.split(tokens, [PHOTOGRAPHS])
+            return np.concatenate([measure(photographs.row[seen].tolist(), ours), against(range(BOXED), others)])
 
         loss, means = policy_loss(model, regions, reward)
         optimizer.zero_grad()
@@ -129,7 +119,7 @@ def main() -> None:
         optimizer.step()
         average.update(model)
         step += 1
-        history.append([part.mean() for part in np.split(means, [COCO, COCO + FLICKR])])
+        history.append([part.mean() for part in np.split(means, [PHOTOGRAPHS])])
         if step % 50 == 0:
             by_source = " ".join(f"{mean:.3f}" for mean in np.mean(history[-50:], axis=0))
             passed = (time.time() - wall) / 60

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from coco import TRAIN
 from noise import DetectorNoise
 from torch.nn import functional as F
 
@@ -58,20 +59,6 @@ class BoxedImages:
             found.append((boxes[mine], scores[mine], classes[mine]))
         return found
 
-    def most_like(self, photographs: Photographs, share: float = 0.3) -> np.ndarray:
-        """Return the share of the images whose captions are most like Flickr8k's (Moore and Lewis, ACL 2010).
-
-        Likeness: the mean over their words of the difference of the logarithms of frequencies in both sets.
-        """
-        flickr = photographs.captions[photographs.rows(False, 0)]
-        size = int(max(self.captions.max(), flickr.max())) + 1
-        logs = [
-            np.log(np.bincount(c[c >= 0], minlength=size) + 1.0) - np.log((c >= 0).sum())
-            for c in (flickr, self.captions)
-        ]
-        likeness = np.append(logs[0] - logs[1], 0.0)[self.captions].sum((1, 2)) / (self.captions >= 0).sum((1, 2))
-        return np.argsort(-likeness, kind="stable")[: int(share * len(self))]
-
     def regions(
         self,
         images: np.ndarray,
@@ -112,29 +99,39 @@ def join(*parts: Regions) -> Regions:
 
 
 class Photographs:
-    """The photographs of both sets: their regions and captions."""
+    """The photographs: their regions and captions.
+
+    `split`, `captions` and `row` (that of captions.npz) of each sample; samples from `first_mirrored` on are the mirror
+    images of training photographs, in the order of the plain ones.
+    """
 
     def __init__(self, folder: Path) -> None:
         stored, captions = np.load(folder / "photographs.npz"), np.load(folder / "captions.npz")
         self.features, self.boxes, self.starts = stored["features"], stored["boxes"], stored["starts"]
-        self.captions = np.concatenate([captions["photo_coco"], captions["photo_flickr"]])
-        self.split = np.concatenate([captions["photo_coco_split"], captions["photo_flickr_split"]])
-        self.is_coco = np.arange(len(self.split)) < len(captions["photo_coco"])
+        self.row, self.first_mirrored = stored["row"], int(stored["first_mirrored"])
+        self.captions, self.split = captions["photo"][self.row], captions["photo_split"][self.row]
 
-    def rows(self, coco: bool, split: int) -> np.ndarray:
-        """Return the photographs of a set in a split: 0 train, 1 val, 2 test."""
-        return np.flatnonzero((self.is_coco == coco) & (self.split == split))
+    def rows(self, split: int) -> np.ndarray:
+        """Return the plain samples of a split."""
+        return np.flatnonzero(self.split[: self.first_mirrored] == split)
 
-    def regions(self, images: np.ndarray) -> Regions:
-        """Return the regions of photographs."""
-        sizes = self.starts[images + 1] - self.starts[images]
-        features = np.zeros((len(images), sizes.max(), WIDTH), np.float32)
-        boxes = np.zeros((len(images), sizes.max(), 4), np.float32)
+    def mirror(self, samples: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        """Return training samples, each by chance replaced by its mirror image, where there are mirror images."""
+        if self.first_mirrored == len(self.row):
+            return samples
+        position = np.searchsorted(self.rows(TRAIN), samples)
+        return np.where(generator.random(len(samples)) < 0.5, self.first_mirrored + position, samples)
+
+    def regions(self, samples: np.ndarray) -> Regions:
+        """Return the regions of samples."""
+        sizes = self.starts[samples + 1] - self.starts[samples]
+        features = np.zeros((len(samples), sizes.max(), WIDTH), np.float32)
+        boxes = np.zeros((len(samples), sizes.max(), 4), np.float32)
         boxes[..., 2:] = 1
         mask = np.arange(sizes.max()) < sizes[:, None]
-        for row, image in enumerate(images):
-            part = slice(self.starts[image], self.starts[image + 1])
-            features[row, : sizes[row]], boxes[row, : sizes[row]] = self.features[part], self.boxes[part]
+        for number, sample in enumerate(samples):
+            part = slice(self.starts[sample], self.starts[sample + 1])
+            features[number, : sizes[number]], boxes[number, : sizes[number]] = self.features[part], self.boxes[part]
         return Regions(torch.from_numpy(features), torch.from_numpy(boxes), torch.from_numpy(mask))
 
 
@@ -150,7 +147,7 @@ class SimulatedWords:
         vocabulary = Vocabulary.load(folder / "vocabulary.txt").tokens
         index = {name: number for number, name in enumerate(self.table.names)}
         self.words, self.index = vocabulary, index
-        train = np.flatnonzero(photographs.split == 0)
+        train = np.flatnonzero(photographs.split == TRAIN)
         shares = np.load(folder / "shares.npz")["shares"][train].astype(np.float32)
         given = np.stack([self.shares(captions[:2]) for captions in photographs.captions[train]])
         x, y = self.table.standardize(given), self.table.standardize(shares)

@@ -2,16 +2,19 @@
 
     python research/photo/words.py DATA OUT
 
-reads the vectors of vectors.py, and writes into OUT:
+reads captions.npz, noise.npz and the vectors of vectors.py, and writes into OUT:
 
     words.txt, words.safetensors, predictor.safetensors   of the extractor, which belong into src/legenda/assets/photo
     shares.npz   predicted words of every photograph, those of training photographs cross-fitted
 
-Only captions of training photographs are learned; those of validation measure. Takes about 5 minutes on one core.
+The predictor first learns from COCO's images of which only boxes are known, damaged as the detector damages them, with
+all other channels at their means; then from the training photographs and their mirror images, all channels. Only
+captions of training images are learned; those of validation measure. Takes about 5 minutes on one core.
 """
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -21,15 +24,16 @@ from pathlib import Path
 import numpy as np
 import safetensors.torch
 import torch
-from coco import coco_images, read_photographs
-from sources import caption_shares
+from coco import MEASURED, TRAIN, VALIDATION, read_photographs
+from sources import BoxedImages, caption_shares
 from torch import Tensor, nn
 from torch.nn import functional as F
-from vectors import FILES
+from vectors import VIEWS
 
 from legenda.models.weights import quantize
-from legenda.photo.layout import DENSE, GLOBAL, VISUAL, WORD
-from legenda.text import ptb_tokenize
+from legenda.photo.layout import CLASSES, DENSE, GLOBAL, MIN_SCORE, VISUAL, WORD
+from legenda.photo.vision import CHANNELS, OTHERS, Things, summarize
+from legenda.text import Vocabulary, ptb_tokenize
 
 STOP = frozenset(
     """a an the is are and of in on at with to by it its as be has have his her their he she they him them for from that
@@ -38,17 +42,19 @@ STOP = frozenset(
 MIN_WORD, MIN_PAIR = 14, 40
 """Training captions that hold a word, or a pair of words, which is predicted."""
 FOLDS = 5
-HIDDEN = 512
-BLOCKS = ((1280, 1.0, False), (320, 0.7, False), (1624, 0.7, True), (91, 0.3, False), (1001, 0.7, False))
+HIDDEN, RATE = 512, 1e-3
+PRETRAINING = 3
+"""Epochs of images of which only boxes are known."""
+BLOCKS = tuple(zip((CHANNELS, *OTHERS), (1.0, 0.7, 0.7, 0.3, 0.7), (False, False, True, False, False), strict=True))
 """Channels and weight of the blocks of a joined vector: map, detections, detector's maps, colors, ImageNet's classes;
 and whether each channel is divided by its own deviation."""
+DETECTIONS = slice(CHANNELS, CHANNELS + OTHERS[0])
 Captions = Sequence[Sequence[Sequence[str]]]
 
 
-def load_vectors(folder: Path, name: str) -> dict[str, np.ndarray]:
-    """Return the arrays of all photographs of a set, in the order of its file."""
-    files = sorted(folder.glob(f"{name}.*.npz"), key=lambda path: int(path.suffixes[0][1:]))
-    parts = [dict(np.load(file)) for file in files]
+def load_vectors(folder: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of all views that exist, the plain one first; rows: those of captions.npz."""
+    parts = [dict(np.load(folder / f"{view}.npz")) for view in VIEWS if (folder / f"{view}.npz").exists()]
     return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
 
@@ -56,41 +62,34 @@ def main() -> None:
     """Write the files."""
     torch.set_num_threads(1)
     data, out = Path(sys.argv[1]), Path(sys.argv[2])
-    tokens, splits, vectors = [], [], []
-    for name in ("coco", "flickr"):
-        _, split, captions = read_photographs(data / FILES[name])
-        tokens += captions
-        splits.append(split)
-        vectors.append(load_vectors(out, name))
-    split = np.concatenate(splits)
-    is_coco = np.arange(len(split)) < len(splits[0])
-    train = np.flatnonzero(split == 0)
-    captions = [tokens[row] for row in train]
+    vectors, stored = load_vectors(out), np.load(out / "captions.npz")
+    row, plain = vectors["rows"], int((stored["photo_split"] < 3).sum())
+    split = stored["photo_split"][row]
+    tokens = [[ptb_tokenize(each["raw"]) for each in entry["sentences"]] for entry in read_photographs(data)]
+    train = np.flatnonzero(split == TRAIN)
+    captions = [tokens[row[sample]] for sample in train if sample < plain]
     names, shares = count_words(captions)
-    whole = np.concatenate([v["whole"] for v in vectors])
-    others = np.concatenate([v["others"].astype(np.float32) for v in vectors])
-    joined = torch.from_numpy(np.concatenate([whole.astype(np.float32), others], axis=1))
+    index = {name: number for number, name in enumerate(names)}
+    truth = np.stack([caption_shares(tokens[photograph], index) for photograph in row])
+    joined = torch.from_numpy(np.concatenate([vectors["whole"], vectors["others"]], axis=1).astype(np.float32))
     mean, scale = normalization(joined[train])
     x = (joined - mean) * scale
     del joined
-    predictor = train_predictor(x[train], shares, seed=0)
+    start = pretrain(out, names, shares.mean(0), vectors, mean, scale)
+    predictor = train_predictor(start, x[train], truth[train], seed=0)
     predicted = predict(predictor, x)
-    index = {name: number for number, name in enumerate(names)}
-    for label, chosen in (("coco", is_coco), ("flickr", ~is_coco)):
-        rows = np.flatnonzero(chosen & (split == 1))
-        truth = np.stack([caption_shares(tokens[row], index) for row in rows])
-        prior = shares[chosen[train]].mean(0)
-        variance = 1 - ((truth - predicted[rows]) ** 2).sum() / ((truth - prior) ** 2).sum()
-        print(f"{label}: explained variance of {len(names)} shares on validation {variance:.4f}", flush=True)
-    if len(sys.argv) > 3:
-        return
-    folds = np.random.default_rng(0).permutation(len(train)) % FOLDS
-    for fold in range(FOLDS):
-        inside, outside = folds == fold, folds != fold
-        network = train_predictor(x[train[outside]], shares[outside], seed=fold + 1)
-        predicted[train[inside]] = predict(network, x[train[inside]])
-    write_words(out, names, shares, predicted[train], captions, data)
-    parts = torch.from_numpy(np.concatenate([v["parts"] for v in vectors])[train][::2]).flatten(0, 1).float()
+    prior = shares.mean(0)
+    for label, part in (("validation", VALIDATION), ("measured", MEASURED)):
+        rows = np.flatnonzero(split == part)
+        variance = 1 - ((truth[rows] - predicted[rows]) ** 2).sum() / ((truth[rows] - prior) ** 2).sum()
+        print(f"{label}: explained variance of {len(names)} shares {variance:.4f}", flush=True)
+    fold = np.random.default_rng(0).permutation(len(stored["photo_split"]))[row] % FOLDS
+    for number in range(FOLDS):
+        inside, outside = train[fold[train] == number], train[fold[train] != number]
+        network = train_predictor(start, x[outside], truth[outside], seed=number + 1)
+        predicted[inside] = predict(network, x[inside])
+    write_words(out, names, shares, predicted[train], captions)
+    parts = torch.from_numpy(vectors["parts"][train][::2]).flatten(0, 1).float()
     visual_mean = parts.mean(0)
     write_tensors(
         out / "predictor.safetensors",
@@ -103,10 +102,10 @@ def main() -> None:
             "words.bias": predictor[4].bias.data,
             "visual_mean": visual_mean,
             "visual": directions(parts - visual_mean, VISUAL),
-            "globals": directions(x[train][:, 1280:], GLOBAL),
+            "globals": directions(x[train][:, CHANNELS:], GLOBAL),
         },
     )
-    np.savez(out / "shares.npz", shares=predicted.astype(np.float16), split=split, is_coco=is_coco, folds=folds)
+    np.savez(out / "shares.npz", shares=predicted.astype(np.float16))
 
 
 def count_words(captions: Captions) -> tuple[list[str], np.ndarray]:
@@ -135,29 +134,100 @@ def normalization(joined: Tensor) -> tuple[Tensor, Tensor]:
     return mean, torch.cat(scales)
 
 
-def train_predictor(
-    x: Tensor, shares: np.ndarray, *, seed: int, epochs: int = 20, batch_size: int = 64
+def pretrain(
+    folder: Path, names: Sequence[str], prior: np.ndarray, vectors: dict[str, np.ndarray], mean: Tensor, scale: Tensor
 ) -> nn.Sequential:
-    """Return a network with one hidden layer, trained with much dropout on the cross-entropy of each share."""
-    torch.manual_seed(seed)
-    y = torch.from_numpy(shares)
+    """Return a predictor that has learned from detections alone, as images of which only boxes are known have them."""
+    torch.manual_seed(0)
     network = nn.Sequential(
-        nn.Dropout(0.5), nn.Linear(x.shape[1], HIDDEN), nn.GELU(), nn.Dropout(0.5), nn.Linear(HIDDEN, y.shape[1])
+        nn.Dropout(0.5),
+        nn.Linear(len(mean), HIDDEN),
+        nn.GELU("tanh"),
+        nn.Dropout(0.5),
+        nn.Linear(HIDDEN, len(names)),
     )
     with torch.no_grad():
-        network[4].bias.copy_(torch.logit(y.mean(0).clamp(1e-4, 1 - 1e-4)))
+        network[4].bias.copy_(torch.logit(torch.from_numpy(prior).clamp(1e-4, 1 - 1e-4)))
         network[4].weight.mul_(0.1)
+    if not PRETRAINING:
+        return network
+    boxed = BoxedImages(folder)
+    counts = boxed_counts(boxed.captions, names, Vocabulary.load(folder / "vocabulary.txt"))
+    best = vectors["others"][:, :CLASSES].astype(np.float32)
+    seen = np.zeros(best.shape, bool)
+    for number in range(vectors["scores"].shape[1]):
+        present = vectors["scores"][:, number] >= MIN_SCORE
+        seen[present, vectors["classes"][present, number]] = True
+    unseen = (best * ~seen).sum(0) / (~seen).sum(0)  # what the best anchor has of a class that is not detected
+    optimizer = torch.optim.AdamW(network.parameters(), weight_decay=1e-3, fused=True)
+    generator = np.random.default_rng(0)
+    steps, step = PRETRAINING * (len(boxed) // 64), 0
+    for epoch in range(PRETRAINING):
+        order = generator.permutation(len(boxed))
+        for part in np.array_split(order, len(boxed) // 64):
+            detections = np.stack([_detections(*things, unseen) for things in boxed.things(part, generator)])
+            x = (torch.from_numpy(detections) - mean[DETECTIONS]) * scale[DETECTIONS]
+            hidden = F.linear(network[0](x), network[1].weight[:, DETECTIONS], network[1].bias)
+            y = torch.from_numpy(counts[part].astype(np.float32)) / boxed.captions.shape[1]
+            loss = F.binary_cross_entropy_with_logits(network[2:](hidden), y, reduction="sum") / len(part)
+            for group in optimizer.param_groups:
+                group["lr"] = 2e-3 * min(1, (step + 1) / 100) * 0.5 * (1 + np.cos(np.pi * step / steps))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            step += 1
+            if step % 500 == 0:
+                print(f"boxed images, epoch {epoch}, step {step} of {steps}: loss {loss.item():.2f}", flush=True)
+    return network
+
+
+def _detections(boxes: np.ndarray, scores: np.ndarray, classes: np.ndarray, unseen: np.ndarray) -> np.ndarray:
+    """Return the channels of detections of an image of which only boxes are known."""
+    best = unseen**2
+    np.maximum.at(best, classes, scores)
+    return summarize(Things(boxes, scores, classes), best)
+
+
+def boxed_counts(captions: np.ndarray, names: Sequence[str], vocabulary: Vocabulary) -> np.ndarray:
+    """Return how many captions of each image hold each word or pair of words, `(images, names)`.
+
+    captions: ids `(images, K, T)`, padded with -1.
+    """
+    size = len(vocabulary)
+    slots = np.full(size * (size + 1), -1, np.int32)  # words first, then pairs
+    for number, name in enumerate(names):
+        ids = vocabulary.encode(name.split())
+        slots[ids[0] if len(ids) == 1 else size + ids[0] * size + ids[1]] = number
+    slots[list(vocabulary.encode(["\N{REPLACEMENT CHARACTER}"]))] = -1
+    counts = np.zeros((len(captions), len(names)), np.uint8)
+    for caption in captions.transpose(1, 0, 2).astype(np.int64):
+        words = slots[caption.clip(min=0)] * (caption > 0) - (caption <= 0)
+        pairs = slots[size + caption[:, :-1].clip(min=0) * size + caption[:, 1:].clip(min=0)]
+        pairs[(caption[:, :-1] <= 0) | (caption[:, 1:] <= 0)] = -1
+        named = np.concatenate([words, pairs], axis=1)
+        present = np.zeros(counts.shape, bool)
+        image, position = np.nonzero(named >= 0)
+        present[image, named[image, position]] = True
+        counts += present
+    return counts
+
+
+def train_predictor(
+    start: nn.Sequential, x: Tensor, shares: np.ndarray, *, seed: int, epochs: int = 10, batch_size: int = 64
+) -> nn.Sequential:
+    """Return a copy of a predictor, trained with much dropout on the cross-entropy of each share."""
+    torch.manual_seed(seed)
+    y = torch.from_numpy(shares)
+    network = copy.deepcopy(start)
     optimizer = torch.optim.AdamW(network.parameters(), weight_decay=1e-3, fused=True)
     steps, step = epochs * (len(x) // batch_size), 0
     for _ in range(epochs):
         for rows in torch.randperm(len(x)).split(batch_size)[: len(x) // batch_size]:
-            rate = 1e-3 * min(1, (step + 1) / 100) * 0.5 * (1 + np.cos(np.pi * step / steps))
+            rate = RATE * min(1, (step + 1) / 100) * 0.5 * (1 + np.cos(np.pi * step / steps))
             for group in optimizer.param_groups:
                 group["lr"] = rate
             step += 1
-            with torch.autocast("cpu", torch.bfloat16):
-                logits = network(x[rows])
-            loss = F.binary_cross_entropy_with_logits(logits.float(), y[rows], reduction="sum") / batch_size
+            loss = F.binary_cross_entropy_with_logits(network(x[rows]), y[rows], reduction="sum") / batch_size
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -170,15 +240,14 @@ def predict(network: nn.Sequential, x: Tensor) -> np.ndarray:
     return torch.cat([network(part).sigmoid() for part in x.split(1000)]).numpy().copy()
 
 
-def write_words(
-    out: Path, names: Sequence[str], shares: np.ndarray, predicted: np.ndarray, captions: Captions, data: Path
-) -> None:
+def write_words(out: Path, names: Sequence[str], shares: np.ndarray, predicted: np.ndarray, captions: Captions) -> None:
     """Write the names, the vectors of the words, and the principal directions of predictions."""
     (out / "words.txt").write_text("\n".join(names) + "\n", encoding="utf-8")
-    others = coco_images(data)
-    chosen = np.random.default_rng(0).permutation(len(others))[:30_000]
+    vocabulary = Vocabulary.load(out / "vocabulary.txt").tokens
+    boxed = np.load(out / "captions.npz")["coco"]
+    chosen = boxed[np.random.default_rng(0).permutation(len(boxed))[:30_000]].reshape(-1, boxed.shape[-1])
     texts = [(caption, 2) for image in captions for caption in image]
-    texts += [(ptb_tokenize(caption), 1) for index in chosen for caption in others[index].captions]
+    texts += [([vocabulary[token] for token in caption if token > 0], 1) for caption in chosen.tolist()]
     prior = shares.mean(0)
     standardized = torch.from_numpy(np.sqrt(predicted) - np.sqrt(prior))
     words = [name for name in names if " " not in name]
