@@ -3,7 +3,7 @@
     python research/photo/chair.py DATA SYNONYMS CAPTIONS.json
 
 SYNONYMS: data/synonyms.txt of github.com/LisaAnne/Hallucination (BSD 2-Clause). CAPTIONS.json: what score.py writes,
-each caption and its log-probability by the row of the photograph. Measured on COCO's validation photographs. A thing
+each caption and its log-probability by COCO's id. Measured on the photographs there, of either validation set. A thing
 is in a photograph where its class has a true box, or where one of its own captions names it (Rohrbach et al., EMNLP
 2018, section 2.1). CHAIR-i: the share of named things that are not there; CHAIR-s: the share of captions with one. The
 subject of a photograph is that of its largest true box.
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from vectors import load_images
+from coco import read_photographs
 
 from legenda.metrics.evaluation import evaluate
 from legenda.text import ptb_tokenize
@@ -77,8 +77,9 @@ def main() -> None:
     starts = np.concatenate([[0], np.cumsum(stored["count"], dtype=np.int64)])
     slot = {int(number): position for position, number in enumerate(stored["image_id"])}
     rows, counts, subjects, truth = [], [], [], {}
-    for row, entry in enumerate(load_images(data, "coco")):
-        if entry["split"] != "val" or str(row) not in captions:
+    for entry in read_photographs(data):
+        row = entry["cocoid"]
+        if entry["split"] != "val" or str(row) not in captions or row in truth:
             continue
         truth[row] = [sentence["raw"] for sentence in entry["sentences"]]
         there = {thing for sentence in truth[row] for thing in named(sentence, known)}

@@ -9,7 +9,8 @@ stages train and validate on. Takes about a minute.
 
 captions.npz: `ids` of COCO's images; `boxes` (0..4095) and `categories` of all of them, with `box_starts`; `coco` and
 `photo`: ids of the captions' words, 5 captions an image, `(images, 5, 18)`, after the words the end, then -1;
-`photo_ids` and `photo_split` of the photographs: `TRAIN`, `VALIDATION`, `MEASURED` or `UNUSED`.
+`photo_ids`, `photo_classes`, the classes of things that each shows, `(photographs, 80)`, and `photo_split` of the
+photographs: `TRAIN`, `VALIDATION`, `MEASURED` or `UNUSED`.
 """
 
 import gzip
@@ -124,9 +125,11 @@ def main() -> None:
     category = stored["category"]
     starts = np.concatenate([[0], np.cumsum(stored["count"], dtype=np.int64)])
     slot = {int(number): position for position, number in enumerate(stored["image_id"])}
-    split = split_photographs(
-        entries, {i: set(category[starts[slot[i]] : starts[slot[i] + 1]].tolist()) for i in photographs & slot.keys()}
-    )
+    shown = {i: set(category[starts[slot[i]] : starts[slot[i] + 1]].tolist()) for i in photographs & slot.keys()}
+    split = split_photographs(entries, shown)
+    classes = np.zeros((len(entries), 80), bool)
+    for row, entry in enumerate(entries):
+        classes[row, list(shown.get(entry["cocoid"], ()))] = True
     photo = [[ptb_tokenize(sentence["raw"]) for sentence in entry["sentences"]] for entry in entries]
     images = [
         (int(image.id), [ptb_tokenize(caption) for caption in image.captions])
@@ -152,6 +155,7 @@ def main() -> None:
         photo=encode(photo, vocabulary),
         photo_ids=np.array([entry["cocoid"] for entry in entries]),
         photo_split=split,
+        photo_classes=classes,
     )
     np.save(out / "embedding.npy", word_vectors(rows, len(vocabulary), int(MODEL["dim"])))
     print(f"{len(ids)} images of COCO, {len(vocabulary)} tokens, photographs of each split {np.bincount(split)}")

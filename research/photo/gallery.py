@@ -16,8 +16,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from coco import read_photographs
 from PIL import Image, ImageDraw
-from vectors import load_images
 
 import legenda
 from legenda.images import read_image
@@ -36,7 +36,7 @@ HEADS = {
 
 Captions by the [packaged model](reference/photo.md), right and wrong ones alike, with the things that it detects.
 
-The photographs were chosen by number, not by hand: of 2,649 photographs of COCO all that are without known copyright
+The photographs were chosen by number, not by hand: of 5,820 photographs of COCO all that are without known copyright
 restrictions (license 7 in its annotations; none has license 8, works of the United States' government), and the
 everyday photographs that come with scikit-image. The model was trained on those marked "training photograph".
 
@@ -68,13 +68,13 @@ def main() -> None:
 
 def choose(data: Path, skimage: Path | None) -> Iterator[tuple[Path, str]]:
     """Yield the photographs, each with its origin as HTML."""
-    entries = sorted(load_images(data, "coco"), key=lambda entry: entry["cocoid"])
-    validation = [entry for entry in entries if entry["split"] == "val"]
+    entries = sorted(read_photographs(data), key=lambda entry: entry["cocoid"])
+    validation = [e for e in entries if e["split"] == "val" and e["folder"].parent.name == "coco_photos"]
     free = [entry for entry in entries if entry["license"] in FREE]
     for entry in validation[:SHOWN] if skimage is None else free:
         origin = f'<a href="{html.escape(entry["flickr_url"])}">COCO {entry["cocoid"]}</a>'
         note = ", training photograph" if entry["split"] == "train" else ""
-        yield data / "coco_photos" / "images" / entry["filename"], origin + note
+        yield entry["folder"] / entry["filename"], origin + note
     for name in () if skimage is None else SKIMAGE:
         yield skimage / name, f"scikit-image, {name}"
 

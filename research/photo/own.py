@@ -15,7 +15,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from vectors import load_images
+from coco import read_photographs
 
 PLACE = (
     r"(on|in front of|to the|behind|at the|above|beneath|in|near|below|left|right|between|in between|under|next to|over"
@@ -30,7 +30,7 @@ def main() -> None:
     """Write the tables."""
     data, out = Path(sys.argv[1]), Path(sys.argv[2])
     out.mkdir(parents=True, exist_ok=True)
-    entries = [entry for entry in load_images(data, "coco") if entry["split"] == "val"]
+    entries = [e for e in read_photographs(data) if e["split"] == "val" and e["folder"].parent.name == "coco_photos"]
     entries.sort(key=lambda entry: entry["cocoid"])
     coco = {entry["filename"]: [sentence["raw"] for sentence in entry["sentences"]] for entry in entries}
     write_table(out / "coco.csv", coco, list(coco)[:300], list(coco)[300:])

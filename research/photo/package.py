@@ -37,7 +37,7 @@ STAGES = [
 """The stages of README.md."""
 SUMMARY = "everyday photographs: good at animals, food and streets, bad at small things"
 DATA = {"kind": "images", "backbone": "photo", "annotations": "captions.csv", "min_count": 4}
-COPIED = ("words.txt", "words.safetensors", "predictor.safetensors", CONSENSUS, "kinds.txt")
+COPIED = ("words.txt", "words.safetensors", "predictor.safetensors", CONSENSUS, "kinds.txt", "frequencies.safetensors")
 NETWORKS = ("lite2.onnx", "nanodet.onnx", "classifier.safetensors")
 LEAST_SIZE = 4096
 """Values of a tensor that is stored as int8."""

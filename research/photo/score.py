@@ -74,7 +74,9 @@ def load_checkpoint(folder: Path, path: Path) -> Captioner:
     """Return the captioner with the averaged weights of a checkpoint and the settings of its search."""
     state = torch.load(path, weights_only=True)
     model = new_model(folder)
-    model.generation_config = model.generation_config.replace(**SEARCH)
+    forms = json.loads((folder / "nouns.json").read_text())
+    sets = tuple(tuple(map(model.vocabulary.ids.__getitem__, words)) for words in forms)
+    model.generation_config = model.generation_config.replace(**SEARCH, no_repeat_sets=sets)
     model.load_state_dict(state["average"]["weights"])
     return model
 

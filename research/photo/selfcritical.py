@@ -4,10 +4,11 @@
 
 The reward is CIDEr-D with the end of a caption as a word, as in AoANet's released code, against the image's captions;
 against those that did not give the simulated words for boxed images. Document frequencies are those of COCO's training
-captions. The baseline of a sample is the mean of the image's others. Samples of a model that learned with
-label smoothing are mostly noise, so its logits are first divided by `TEMPERATURE`, in the weights of the last
-normalization. Sampling and learning are both without dropout. Each token is drawn among the `TOP` likeliest: samples
-of all tokens end in word salad after some hundred steps. MINUTES of process time.
+captions. From it `PENALTY` is taken for each word that names a thing of COCO's classes of which the image has no true
+box and which none of its captions names. The baseline of a sample is the mean of the image's others. Samples of a model
+that learned with label smoothing are mostly noise, so its logits are first divided by `TEMPERATURE`, in the weights of
+the last normalization. Sampling and learning are both without dropout. Each token is drawn among the `TOP` likeliest:
+samples of all tokens end in word salad after some hundred steps. MINUTES of process time.
 """
 
 import math
@@ -21,6 +22,7 @@ import torch
 from coco import TRAIN
 from common import Averaged, decode, new_model, save
 from finetune import Rounds, dropout_options
+from nouns import name_classes
 from sources import BoxedImages, Photographs, SimulatedWords, join
 from torch import Tensor
 
@@ -28,16 +30,37 @@ from legenda.decoding import sample
 from legenda.metrics.cider import DocumentFrequencies
 from legenda.metrics.rewards import CiderD
 from legenda.models import Captioner
+from legenda.photo.things import labels
 from legenda.regions import Regions
 
 BOXED, PHOTOGRAPHS = 18, 20
 """Images of a step."""
 SAMPLES = 5
 LEAST_RATE, WARMUP = 5e-6, 20
+PENALTY = 0.3
 TEMPERATURE = 0.6
 TOP = 6
 """Likeliest tokens of which one is drawn."""
 MAX_LENGTH = 18
+
+
+def count_absent(tokens: np.ndarray, present: np.ndarray, names: np.ndarray) -> np.ndarray:
+    """Return how many words of captions `(B, K, T)` name a thing that is not there, `(B, K)`.
+
+    present: `(B, 80)`, whether each image shows a class; names: the class that each token names, or -1.
+    """
+    classes = names[tokens]
+    ended = np.cumsum(tokens == 0, axis=2) > 0
+    image = np.arange(len(tokens))[:, np.newaxis, np.newaxis]
+    return ((classes >= 0) & ~ended & ~present[image, classes]).sum(2)
+
+
+def with_named(shown: np.ndarray, captions: np.ndarray, names: np.ndarray) -> np.ndarray:
+    """Return the classes that images show `(B, 80)` or that their captions `(B, K, T)` name."""
+    present = shown.copy()
+    image, caption, position = np.nonzero((captions > 0) & (names[captions.clip(min=0)] >= 0))
+    present[image, names[captions[image, caption, position]]] = True
+    return present
 
 
 def references(captions: np.ndarray) -> list[list[list[int]]]:
@@ -96,6 +119,7 @@ def main() -> None:
         [*own, *references(boxed.captions[np.random.default_rng(0).permutation(len(boxed))[:40_000]])]
     )
     measure = CiderD(dict(zip(photographs.row[rows].tolist(), own, strict=True)), df=documents)
+    names = name_classes(model.vocabulary, labels())
     rounds, boxed_rounds = Rounds(rows, generator), Rounds(np.arange(len(boxed)), generator)
     history, wall, started = [], time.time(), time.process_time() - spent_before
     while (spent := time.process_time() - started) < 60 * minutes:
@@ -105,12 +129,17 @@ def main() -> None:
         seen, images = rounds.take(PHOTOGRAPHS), boxed_rounds.take(BOXED)
         captions = boxed.captions[images][:, generator.permutation(5)]
         against = CiderD(references(captions[:, 2:]), df=documents)
+        shown = np.concatenate([photographs.classes[seen], boxed.shown(images)])
+        present = with_named(shown, np.concatenate([photographs.captions[seen], captions]), names)
         regions = photographs.regions(photographs.mirror(seen, generator))
         regions = join(regions, boxed.regions(images, generator, words, captions[:, :2]))
 
-        def reward(tokens: np.ndarray, seen: np.ndarray = seen, against: CiderD = against) -> np.ndarray:
+        def reward(
+            tokens: np.ndarray, seen: np.ndarray = seen, against: CiderD = against, present: np.ndarray = present
+        ) -> np.ndarray:
             ours, others = np.split(tokens, [PHOTOGRAPHS])
-            return np.concatenate([measure(photographs.row[seen].tolist(), ours), against(range(BOXED), others)])
+            cider = np.concatenate([measure(photographs.row[seen].tolist(), ours), against(range(BOXED), others)])
+            return cider - PENALTY * count_absent(tokens, present, names)
 
         loss, means = policy_loss(model, regions, reward)
         optimizer.zero_grad()

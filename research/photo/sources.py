@@ -41,6 +41,13 @@ class BoxedImages:
     def __len__(self) -> int:
         return len(self.captions)
 
+    def shown(self, images: np.ndarray) -> np.ndarray:
+        """Return the classes of which each image has a true box, `(images, 80)`."""
+        shown = np.zeros((len(images), 80), bool)
+        for row, image in enumerate(images):
+            shown[row, self.classes[self.starts[image] : self.starts[image + 1]]] = True
+        return shown
+
     def things(
         self, images: np.ndarray, generator: np.random.Generator
     ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -101,8 +108,8 @@ def join(*parts: Regions) -> Regions:
 class Photographs:
     """The photographs: their regions and captions.
 
-    `split`, `captions` and `row` (that of captions.npz) of each sample; samples from `first_mirrored` on are the mirror
-    images of training photographs, in the order of the plain ones.
+    `split`, `captions`, `classes` and `row` (that of captions.npz) of each sample; samples from `first_mirrored` on are
+    the mirror images of training photographs, in the order of the plain ones.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -110,6 +117,7 @@ class Photographs:
         self.features, self.boxes, self.starts = stored["features"], stored["boxes"], stored["starts"]
         self.row, self.first_mirrored = stored["row"], int(stored["first_mirrored"])
         self.captions, self.split = captions["photo"][self.row], captions["photo_split"][self.row]
+        self.classes = captions["photo_classes"][self.row]
 
     def rows(self, split: int) -> np.ndarray:
         """Return the plain samples of a split."""

@@ -34,9 +34,36 @@ def test_no_withheld_image_is_read(script):
     used = {int(image.id) for image in captions.coco_images(DATA)}
     assert len(used) > 100_000
     assert not used & withheld
-    photographs, splits, _ = captions.read_photographs(DATA / "coco_photos" / "dataset_coco_photos.json.gz")
-    assert len(photographs) == len(splits) > 2000
-    assert not set(photographs) & withheld
+    photographs = captions.read_photographs(DATA)
+    ids = np.array([entry["cocoid"] for entry in photographs])
+    assert len(ids) == len(set(ids.tolist())) > 5000
+    splits = captions.split_photographs(photographs, {})
+    chosen = np.isin(splits, [captions.TRAIN, captions.VALIDATION])
+    assert not set(ids[chosen].tolist()) & withheld
+    measured = set(ids[splits == captions.MEASURED].tolist())
+    assert len(measured) == 456
+    withheld_photos = {int(line) for line in lists[0].read_text().split()}
+    assert not set(ids.tolist()) & withheld_photos
+
+
+def test_surplus_photographs_of_sports_are_left_out(script):
+    captions = script("coco")
+    entries = [{"cocoid": number, "split": "train", "folder": Path("coco_photos_more/images")} for number in range(400)]
+    entries += [{"cocoid": 400, "split": "val", "folder": Path("coco_photos_more/images")}]
+    entries += [{"cocoid": 401, "split": "val", "folder": Path("coco_photos/images")}]
+    splits = captions.split_photographs(entries, {number: {0, 38} for number in range(300)})
+    assert (splits[300:400] == captions.TRAIN).all()
+    assert 50 < (splits[:300] == captions.TRAIN).sum() < 130
+    assert splits[400:].tolist() == [captions.MEASURED, captions.VALIDATION]
+
+
+def test_a_caption_says_a_noun_once(script):
+    module = script("nouns")
+    vocabulary = Vocabulary(("<end>", "<unk>", "a", "dog", "dogs", "two", "brown", "on", "bus", "stop"))
+    captions = [[2, 3, 7, 2, 8, 9, 0], [2, 6, 3, 0, -1, -1, -1], [5, 4, 7, 2, 3, 0, -1]]
+    nouns = module.find_nouns(np.array([captions] * 60, np.int16), vocabulary)
+    assert nouns == ["dog", "dogs"]
+    assert [*module.with_plurals(nouns)] == [("dog", "dogs")]
 
 
 def _noise(script):

@@ -21,6 +21,7 @@ from legenda.data.scenes.dataset import scene_reader
 from legenda.errors import DataError
 from legenda.features.base import ConcatFeatureStore, FeatureStore, RegionReader
 from legenda.features.readers import open_features
+from legenda.metrics.cider import COCO, DocumentFrequencies
 from legenda.text import Vocabulary, ptb_tokenize
 from legenda.text.annotations import CaptionedImage, Restval, read_annotations
 from legenda.text.tables import Columns
@@ -99,6 +100,7 @@ class CaptionDataset:
     tokenize: returns the references as tokens for the model; by default they are tokenized as the metrics do.
     open_images: from positions to the images, for rewards that see them; None where only features are known.
     window: images of a stream are shuffled within windows of so many; 0 shuffles all.
+    document_frequencies: those of CIDEr-D, "own", of the references here, or "coco", those that the package holds.
     """
 
     ids: tuple[str, ...]
@@ -110,6 +112,7 @@ class CaptionDataset:
     tokenize: Callable[[], TokenizedCaptions] | None = None
     open_images: Callable[[np.ndarray], list[Image.Image]] | None = None
     window: int = 0
+    document_frequencies: Literal["own", "coco"] = "own"
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -118,6 +121,11 @@ class CaptionDataset:
     def missing_targets(self) -> str | None:
         """Return "captions" where no image has a reference, so that nothing can be scored; else None."""
         return None if any(self.references) else "captions"
+
+    @cached_property
+    def frequencies(self) -> DocumentFrequencies | None:
+        """Return the document frequencies of CIDEr-D; None for those of the references."""
+        return DocumentFrequencies.of_coco() if self.document_frequencies == COCO else None
 
     @cached_property
     def tokenized(self) -> TokenizedCaptions:
@@ -200,6 +208,9 @@ class CaptionedData(Config):
     special_tokens: tuple[str, ...] = (END, UNKNOWN)
     """The first entries of the vocabulary: "<end>", "<unk>" and perhaps "<begin>" and "<pad>"."""
 
+    document_frequencies: Literal["own", "coco"] = "own"
+    """Where CIDEr-D counts how rare an n-gram is: in the references that are scored, or in COCO's captions, which gives
+    few or similar images a meaning too."""
     max_length: PositiveInt | None = None
     """Tokens of the longest generated caption, its end included; by default those of the model's release."""
 
@@ -263,7 +274,11 @@ class CaptionedData(Config):
         if not part:
             splits = ", ".join(sorted({image.split for image in images}))
             raise DataError(f"{self.source} has no image with captions in the split {name!r}; its splits are {splits}")
-        return replace(regions.captions(part), tokenize=lambda: self._tokenize(part, images))
+        return replace(
+            regions.captions(part),
+            tokenize=lambda: self._tokenize(part, images),
+            document_frequencies=self.document_frequencies,
+        )
 
     def _tokenize(self, part: Sequence[CaptionedImage], images: Sequence[CaptionedImage]) -> TokenizedCaptions:
         """Return the captions of a part of all images as tokens."""

@@ -407,7 +407,7 @@ def _score(captions: dict[str, str], split: CaptionDataset, metrics: Metrics) ->
     if metrics == "auto":
         references = dict(zip(split.ids, split.references, strict=True))
         with warnings.catch_warnings(action="ignore"):  # the notices repeat the warnings
-            result = evaluate(captions, references, metrics="auto")
+            result = evaluate(captions, references, metrics="auto", df=split.frequencies)
         scores |= result.corpus
         for notice in result.notices:
             _LOG.warning(notice)

@@ -14,9 +14,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+
+from legenda.arrays import load_arrays
 from legenda.metrics.bleu import MAX_ORDER, Ngram, Tokens, ngrams
+from legenda.run_folder import ASSETS, PACKAGED, VOCABULARY
+from legenda.text import Vocabulary
 
 SIGMA = 6.0
+COCO = "coco"
+"""The name of the document frequencies that the package holds."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,19 @@ class DocumentFrequencies:
             documents += 1
             counts.update({ngram for caption in group for ngram in ngrams(caption)})
         return cls(counts, documents)
+
+    @classmethod
+    def of_coco(cls) -> DocumentFrequencies:
+        """Return those of COCO's training images as packaged: of the n-grams that at least 8 images have.
+
+        An n-gram that is not among them counts as that of one image. Raise CheckpointError for a damaged file.
+        """
+        folder = ASSETS / PACKAGED
+        words = np.array([*Vocabulary.load(folder / VOCABULARY).tokens, ""], object)
+        stored = load_arrays(folder / "frequencies.safetensors", "install legenda again")
+        rows = words[stored["ngrams"]].tolist()
+        grams = (tuple(row[: row.index("")] if "" in row else row) for row in rows)
+        return cls(dict(zip(grams, stored["counts"].tolist(), strict=True)), int(stored["documents"][0]))
 
     @cached_property
     def _log_documents(self) -> float:

@@ -36,6 +36,7 @@ from legenda.metrics import (
     score_oracle,
     vocabulary_size,
 )
+from legenda.metrics.cider import COCO
 from legenda.metrics.evaluation import as_tokens, resolve_document_frequencies
 from legenda.text.annotations import SHARDS, listed_rows, load_annotations, parse_captions
 from legenda.text.tables import Columns, Row, image_name, is_json, read_rows
@@ -230,7 +231,8 @@ class ScoreOptions(Config):
     metrics: tuple[str, ...] = ("auto",)
     """Names such as BLEU ROUGE-L CIDEr-D CIDEr METEOR SPICE; auto is all but CIDEr, fast those of auto without Java."""
     document_frequencies: Path | None = None
-    """References to count CIDEr-D's document frequencies in, such as captions_val2014.json; default: those scored."""
+    """References to count CIDEr-D's document frequencies in, such as captions_val2014.json, or coco for those of COCO
+    that Legenda holds; default: those scored."""
     compare_with: Path | None = None
     """A second file of predictions for the same images, to compare with."""
     train_captions: Path | None = None
@@ -408,6 +410,8 @@ def _match(
 def _count_document_frequencies(path: Path | None) -> DocumentFrequencies | None:
     if path is None:
         return None
+    if str(path) == COCO and not path.exists():
+        return DocumentFrequencies.of_coco()
     return resolve_document_frequencies(read_references(path), (), tokenized=False)[0]
 
 
@@ -420,8 +424,8 @@ def _describe_coincidence(scores: Scores, references: Captions) -> str | None:
         return None
     images = "a single image" if len(references) == 1 else f"{len(references)} images with the same references"
     return (
-        f"CIDEr-D weighs an n-gram by how few of the images scored have it, so that it is 0 for {images}; name others "
-        "to count in with --document-frequencies, such as captions_val2014.json"
+        f"CIDEr-D weighs an n-gram by how few of the images scored have it, so that it is 0 for {images}; count in "
+        "others with --document-frequencies, in COCO's, which Legenda holds, with --document-frequencies coco"
     )
 
 

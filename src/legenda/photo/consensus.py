@@ -2,7 +2,9 @@
 
 CIDEr (Vedantam et al., CVPR 2015) is linear in the mean of the normalized TF-IDF vectors of an image's references.
 Ridge regression predicts that mean from the whole image's features, so captions are ranked without references, as by
-the consensus of Devlin et al., "Exploring Nearest Neighbor Approaches for Image Captioning", 2015.
+the consensus of Devlin et al., "Exploring Nearest Neighbor Approaches for Image Captioning", 2015. Logistic regression
+from the same features predicts which of COCO's classes the image shows; a caption that names others scores less, and is
+less probably right.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import numpy as np
 
 from legenda.arrays import load_arrays
 from legenda.errors import CheckpointError
-from legenda.photo.layout import START_WORD
+from legenda.photo.layout import CLASSES, START_WORD
 from legenda.run_folder import ASSETS, CONFIG, PACKAGED, VOCABULARY
 from legenda.runtime.search import SearchOutput
 from legenda.text import Vocabulary
@@ -26,6 +28,8 @@ from legenda.text import Vocabulary
 CONSENSUS = "consensus.safetensors"
 INPUTS = START_WORD
 """Channels of the whole image, region 0, from which the mean is predicted."""
+UNLIKELY = 0.5
+"""Probability of a thing below which a caption that names it scores less."""
 _ORDERS = 4
 _HINT = "install legenda again, or remove consensus from the model's config.json"
 Ngram = tuple[int, ...]
@@ -36,7 +40,9 @@ class Consensus:
     """The CIDEr, in 0..10, to expect of captions.
 
     slots: the position of each n-gram of token ids in `idf`, `bias` `(M,)` and `weight` `(M, INPUTS)`. rare: the idf of
-    all others, which are never expected.
+    all others, which are never expected. tensors: these and `names`, the class of things that each token names or -1,
+    `(V,)`; `shown.weight` `(CLASSES, INPUTS)` and `shown.bias` of the classes; `penalty`, what a unit of improbability
+    of named things takes from the expected CIDEr; `confidence`, the coefficients of the method of that name.
     """
 
     slots: Mapping[Ngram, int]
@@ -63,23 +69,58 @@ class Consensus:
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
         M = len(tensors.get("ngrams", ()))
         expected = {"mean": (INPUTS,), "scale": (INPUTS,), "weight": (M, INPUTS), "bias": (M,), "idf": (M,)}
-        if shapes != expected | {"rare": (1,), "ngrams": (M, _ORDERS)}:
+        expected |= {"shown.weight": (CLASSES, INPUTS), "shown.bias": (CLASSES,), "names": shapes.get("names")}
+        if shapes != expected | {"rare": (1,), "ngrams": (M, _ORDERS), "penalty": (1,), "confidence": (4,)}:
             raise CheckpointError(f"{folder / CONSENSUS} has other tensors than it should; {_HINT}")
         grams = [tuple(token for token in row if token >= 0) for row in tensors["ngrams"].tolist()]
         idf = dict(zip(grams, tensors["idf"].tolist(), strict=True))
         return cls({gram: slot for slot, gram in enumerate(grams)}, idf, float(tensors["rare"][0]), tensors, weight)
 
     def __call__(self, whole: np.ndarray, captions: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:
-        """Return the expected CIDEr of K captions of each of B images, `(B, K)`.
+        """Return the expected CIDEr of K captions of each of B images, less the penalty of improbable things, `(B, K)`.
 
         whole: the features of region 0, `(B, WIDTH)`. captions: token ids without EOS.
         """
-        x = (whole[:, :INPUTS].astype(np.float32) - self.tensors["mean"]) * self.tensors["scale"]
-        expected = x @ self.tensors["weight"].T + self.tensors["bias"]
+        expected = self.expected_cider(whole, captions)
+        return expected - self.tensors["penalty"] * self._improbability(whole, captions, UNLIKELY)
+
+    def expected_cider(self, whole: np.ndarray, captions: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:
+        """Return the expected CIDEr of K captions of each of B images, `(B, K)`."""
+        expected = self._normalize(whole) @ self.tensors["weight"].T + self.tensors["bias"]
         scores = [
             [self._score(row, caption) for caption in image] for row, image in zip(expected, captions, strict=True)
         ]
         return np.array(scores, np.float32)
+
+    def confidence(
+        self, whole: np.ndarray, captions: Sequence[Sequence[Sequence[int]]], mean_log_probs: np.ndarray
+    ) -> np.ndarray:
+        """Return how probable it is that each caption names no thing that its image does not show, `(B, K)`.
+
+        mean_log_probs: the mean log-probability of the tokens of each caption, `(B, K)`.
+        """
+        expected = self.expected_cider(whole, captions)
+        improbability = self._improbability(whole, captions, 1.0)
+        terms = np.stack([np.ones_like(expected), mean_log_probs, expected, improbability], axis=-1)
+        return 1 / (1 + np.exp(-(terms @ self.tensors["confidence"])))
+
+    def _normalize(self, whole: np.ndarray) -> np.ndarray:
+        return (whole[:, :INPUTS].astype(np.float32) - self.tensors["mean"]) * self.tensors["scale"]
+
+    def _improbability(
+        self, whole: np.ndarray, captions: Sequence[Sequence[Sequence[int]]], least: float
+    ) -> np.ndarray:
+        """Return the sum of log(least / p) over the classes that a caption names of a probability p below it."""
+        logits = self._normalize(whole) @ self.tensors["shown.weight"].T + self.tensors["shown.bias"]
+        costs = np.maximum(0, np.log(least) + np.logaddexp(0, -logits))
+        names = self.tensors["names"]
+        return np.array(
+            [
+                [row[[*{names[token] for token in caption} - {-1}]].sum() for caption in image]
+                for row, image in zip(costs, captions, strict=True)
+            ],
+            np.float32,
+        )
 
     def choose(self, output: SearchOutput, whole: np.ndarray, eos_token_id: int, count: int) -> SearchOutput:
         """Return the `count` best rows of each image by score and expected CIDEr, best first, with their scores."""

@@ -7,14 +7,11 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn import functional as F
 
+from legenda.arrays import load_arrays
 from legenda.errors import CheckpointError
 from legenda.images.extractor import Extractor
 from legenda.io import read_text
-from legenda.models.weights import load_tensors
 from legenda.photo.layout import (
     CENTER,
     IS_PART,
@@ -67,8 +64,8 @@ class WordTable:
     def load(cls, folder: Path) -> Self:
         """Return the table of a folder; raise LegendaError for a file that is missing or damaged."""
         names = tuple(read_text(folder / "words.txt", _HINT).splitlines())
-        tensors = load_tensors(folder / "words.safetensors", _HINT)
-        words, prior, projection = (tensors[name].numpy() for name in ("vectors", "prior", "projection"))
+        tensors = load_arrays(folder / "words.safetensors", _HINT)
+        words, prior, projection = (tensors[name] for name in ("vectors", "prior", "projection"))
         num_words = sum(" " not in name for name in names)
         if (len(words), len(prior), len(projection)) != (num_words, len(names), len(names)):
             raise CheckpointError(f"{folder / 'words.txt'} does not fit words.safetensors; install legenda again")
@@ -116,20 +113,21 @@ class RegionMaker:
     """
 
     table: WordTable
-    tensors: dict[str, Tensor]
+    tensors: dict[str, np.ndarray]
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Return the maker of a folder; raise LegendaError for a file that is missing or damaged."""
-        return cls(WordTable.load(folder), load_tensors(folder / "predictor.safetensors", "install legenda again"))
+        return cls(WordTable.load(folder), load_arrays(folder / "predictor.safetensors", "install legenda again"))
 
     def predict(self, vectors: ImageVectors) -> np.ndarray:
         """Return the predicted shares of captions that hold each word or pair of words, `(W,)`."""
-        x = F.linear(self._normalize(vectors), self.tensors["hidden.weight"], self.tensors["hidden.bias"])
-        return F.linear(F.gelu(x), self.tensors["words.weight"], self.tensors["words.bias"]).sigmoid().numpy()
+        x = self.tensors["hidden.weight"] @ self._normalize(vectors) + self.tensors["hidden.bias"]
+        x = self.tensors["words.weight"] @ gelu(x) + self.tensors["words.bias"]
+        return 1 / (1 + np.exp(-x))
 
-    def _normalize(self, vectors: ImageVectors) -> Tensor:
-        return (torch.cat([vectors.whole, vectors.others]) - self.tensors["mean"]) * self.tensors["scale"]
+    def _normalize(self, vectors: ImageVectors) -> np.ndarray:
+        return (np.concatenate([vectors.whole, vectors.others]) - self.tensors["mean"]) * self.tensors["scale"]
 
     def regions(self, vectors: ImageVectors, shares: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return features `(N, WIDTH)` and boxes `(N, 4)` of an image.
@@ -143,19 +141,24 @@ class RegionMaker:
         features, boxes = np.zeros((number, WIDTH), np.float32), np.zeros((number, 4), np.float32)
         boxes[:, 2:] = 1
         fill_whole(features, boxes)
-        fill_things(features, boxes, *(part[:count].numpy() for part in (things.boxes, things.scores, things.classes)))
+        fill_things(features, boxes, things.boxes[:count], things.scores[:count], things.classes[:count])
         parts = slice(1 + count, 1 + count + PARTS)
-        boxes[parts] = part_boxes().numpy()
+        boxes[parts] = part_boxes()
         features[parts, IS_PART] = 1
         features[parts, CENTER : CENTER + 2] = (boxes[parts, :2] + boxes[parts, 2:]) / 2 - 0.5
         features[0, SEES_PIXELS] = 1
-        visual = torch.cat([vectors.whole.unsqueeze(0), vectors.pooled[:count], vectors.parts])
+        visual = np.concatenate([vectors.whole[np.newaxis], vectors.pooled[:count], vectors.parts])
         visual = (visual - self.tensors["visual_mean"]) @ self.tensors["visual"]
-        features[: parts.stop, START_VISUAL:START_GLOBAL] = visual.numpy()
+        features[: parts.stop, START_VISUAL:START_GLOBAL] = visual
         others = self._normalize(vectors)[len(vectors.whole) :] @ self.tensors["globals"]
-        features[0, START_GLOBAL:START_DENSE] = others.numpy()
+        features[0, START_GLOBAL:START_DENSE] = others
         self.table.fill(features[None], (self.predict(vectors) if shares is None else shares)[None])
         return features, boxes
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    """Return the Gaussian error linear unit of x, by its approximation with tanh (Hendrycks and Gimpel, 2016)."""
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
 def load_photo(model: str, *, compute: object) -> Extractor:  # noqa: ARG001 - the arguments of every extractor

@@ -12,14 +12,15 @@ import numpy as np
 from legenda.arrays import load_arrays
 from legenda.io import read_text
 from legenda.photo.layout import CLASSES, IS_THING, SCORE, START_GLOBAL, START_VISUAL
+from legenda.photo.vision import load_classifier
 from legenda.run_folder import ASSETS, PACKAGED
 from legenda.runtime.search import log_softmax
 
 NAMED_SCORE = 0.4
 """Least score of a thing that a caption of things names; on 150 photographs three of four such boxes were right."""
 KIND_SHARE = 0.2
-"""Least probability of a kind that a caption names; of 184 photographs without things of good score which have such a
-kind, human captions name it in 98."""
+"""Least probability of a kind that a caption names; of 69 photographs without things of good score which have such a
+kind, human captions name it in 31."""
 _HINT = "install legenda again"
 _NAMED = 3
 """Kinds of things that it names at most."""
@@ -55,7 +56,8 @@ def read_things(features: np.ndarray, boxes: np.ndarray) -> tuple[Thing, ...]:
 def name_kind(whole: np.ndarray) -> str | None:
     """Return the kind of thing that the whole image, region 0, `(WIDTH,)`, shows; None where that is unsure.
 
-    Kinds are groups of ImageNet's classes: MobileNetV2's classifier on its map, restored from the visual channels.
+    Kinds are groups of ImageNet's classes, of EfficientNet-Lite2's classifier on its map, which the visual channels
+    restore.
     """
     names, projection, mean, weight, bias = _classifier()
     visual = whole[START_VISUAL:START_GLOBAL].astype(np.float32)
@@ -72,8 +74,8 @@ def name_kind(whole: np.ndarray) -> str | None:
 def _classifier() -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the names of the classes, what restores a map, its mean, and the weight and bias of the classifier."""
     folder = ASSETS / PACKAGED
-    words, network = (load_arrays(folder / f"{name}.safetensors", _HINT) for name in ("predictor", "mobilenet"))
-    weight, bias = network["classifier.weight"], network["classifier.bias"]
+    words = load_arrays(folder / "predictor.safetensors", _HINT)
+    weight, bias = load_classifier(folder)
     names = read_text(folder / "kinds.txt", _HINT).splitlines()
     return names, np.linalg.pinv(words["visual"]), words["visual_mean"], weight, bias
 

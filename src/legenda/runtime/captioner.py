@@ -90,7 +90,7 @@ class OnnxCaptioner:
         """
         folder = Path(folder)
         settings, vocabulary = read_exported(folder)
-        encoder, decoder = (_open_session(folder / name) for name in (ENCODER, DECODER))
+        encoder, decoder = (open_session(folder / name) for name in (ENCODER, DECODER))
         captioner = cls(settings, vocabulary, encoder, decoder, folder)
         captioner._check_interface()
         return captioner
@@ -218,8 +218,11 @@ class OnnxCaptioner:
         return CheckpointError(f"{self.folder / file} is no file of legenda export: {reason}; export the model again")
 
 
-def _open_session(path: Path) -> Any:
-    """Return a session of ONNX Runtime, which has no operators but its own and reads no file of another folder."""
+def open_session(path: Path, hint: str = "export the model again") -> Any:
+    """Return a session of ONNX Runtime, which has no operators but its own and reads no file of another folder.
+
+    Raise CheckpointError with the hint for a file that is missing or damaged.
+    """
     runtime = import_extra("onnxruntime", "onnx")
     options = runtime.SessionOptions()
     options.log_severity_level = 4  # what fails is raised
@@ -228,6 +231,4 @@ def _open_session(path: Path) -> Any:
     try:
         return runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's own classes
-        raise CheckpointError(
-            f"{path} is not a model that ONNX Runtime opens ({first_line(error)}); export the model again"
-        ) from error
+        raise CheckpointError(f"{path} is not a model that ONNX Runtime opens ({first_line(error)}); {hint}") from error

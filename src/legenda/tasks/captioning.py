@@ -79,7 +79,7 @@ def collapse_repeats(captions: Mapping[str, str]) -> dict[str, str]:
 def score_captions(predictions: Mapping[str, str], split: CaptionDataset) -> dict[str, float | None]:
     """Return the corpus scores that need no Java, those of registered metrics, and the split's own scores."""
     references = dict(zip(split.ids, split.references, strict=True))
-    scores = evaluate(predictions, references, metrics="fast").corpus
+    scores = evaluate(predictions, references, metrics="fast", df=split.frequencies).corpus
     return scores | (split.score(predictions) if split.score is not None else {})
 
 
