@@ -34,7 +34,6 @@ from legenda.photo.consensus import Consensus
 from legenda.photo.things import Thing, describe_things, read_things
 from legenda.runtime.captioner import Captioned, Captioner, OnnxCaptioner
 from legenda.runtime.folder import is_exported
-from legenda.runtime.search import SearchOutput
 from legenda.runtime.settings import GenerationConfig, Overrides, override
 from legenda.text import Vocabulary
 
@@ -52,7 +51,9 @@ class GeneratedCaption:
     sum of the log-probabilities of all tokens of the best caption, eos included, in nats. score: what the search ranked
     it by. heads: `(T, H, N)`, the weights of T words in H heads over N regions; H is 0 where attention was not asked
     for. boxes: those regions `(N, 4)`, x1 y1 x2 y2 in 0..1; `(0, 4)` where they have no boxes. things: what the
-    extractor `photo` sees in the image, best first; None for other extractors.
+    extractor `photo` sees in the image, best first; None for other extractors. confidence: how probable it is that the
+    image shows every thing that the caption of the search names, calibrated on photographs; None where the model cannot
+    say.
     """
 
     words: tuple[str, ...]
@@ -62,6 +63,7 @@ class GeneratedCaption:
     heads: np.ndarray
     boxes: np.ndarray
     things: tuple[Thing, ...] | None = None
+    confidence: float | None = None
 
     def __repr__(self) -> str:
         things = "" if self.things is None else f", things={len(self.things)}"
@@ -76,6 +78,11 @@ class GeneratedCaption:
     def sentence(self) -> str:
         """The caption as a sentence, with a capital and a full stop."""
         return f"{self.text[0].upper()}{self.text[1:].rstrip('.')}." if self.words else ""
+
+    @property
+    def mean_log_prob(self) -> float:
+        """The mean log-probability of the tokens, eos included."""
+        return self.log_prob / (len(self.tokens) + 1)
 
     @property
     def has_boxes(self) -> bool:
@@ -126,6 +133,7 @@ def json_entry(result: ImageCaptions, *, sentence: bool = False) -> dict[str, ob
     """
     captions = [
         {"caption": caption.sentence if sentence else caption.text, "score": round(caption.score, 6)}
+        | ({} if caption.confidence is None else {"confidence": round(caption.confidence, 3)})
         for caption in result.captions
     ]
     entry: dict[str, object] = {"image": result.image, "captions": captions}
@@ -146,6 +154,8 @@ class Pipeline:
     """Chooses among the captions of a beam search; None keeps the order of their scores."""
     summary: str = ""
     """One line about the model, for lists."""
+    min_score: float | None = None
+    """Least confidence of a caption. One below it names the things alone; None lets all pass."""
     _lock: threading.Lock = field(default_factory=threading.Lock, compare=False)
     """Held while the extractor runs, which may be a user's code."""
 
@@ -153,17 +163,25 @@ class Pipeline:
         return f"{type(self).__name__}(model={self.captioner.name!r}, extractor={self.extractor.name!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:  # without the lock, which other processes make anew
-        return type(self), (self.captioner, self.extractor, self.least_log_prob, self.consensus, self.summary)
+        fields = (self.captioner, self.extractor, self.least_log_prob, self.consensus, self.summary, self.min_score)
+        return type(self), fields
 
     @classmethod
-    def of_run(cls, run: CaptionsModel, extractor: Extractor, *, consensus: bool = True) -> Self:
+    def of_run(
+        cls, run: CaptionsModel, extractor: Extractor, *, consensus: bool = True, min_score: float | None = None
+    ) -> Self:
         """Return the pipeline of a run with its settings; raise LegendaError for a damaged file.
 
-        consensus: whether to choose among beams by expected CIDEr, where the run has what it takes.
+        consensus: whether to choose among beams by expected CIDEr, where the run has what it takes. min_score: see the
+        field; raise ConfigError where the run does not say how sure it is.
         """
+        if min_score is not None and not 0 <= min_score <= 1:
+            raise ConfigError(f"min_score must lie between 0 and 1, not {min_score}")
         weight = run.config.get("consensus") if consensus and extractor.name == "photo" else None
         chooser = None if weight is None else Consensus.of_package(run.captioner.vocabulary, weight)
-        return cls(run.captioner, extractor, run.config.get("least_log_prob"), chooser, run.summary)
+        if min_score is not None and chooser is None:
+            raise ConfigError("min_score is for models that say how sure they are, as photo does; leave it out")
+        return cls(run.captioner, extractor, run.config.get("least_log_prob"), chooser, run.summary, min_score)
 
     @property
     def model(self) -> TorchModel:
@@ -322,21 +340,25 @@ class Pipeline:
         features, boxes = file.regions
         assert boxes is not None
         things = read_things(features, boxes)
-        if not config.required_tokens and self._is_unsure(things, captioned.output, image):
+        if self.consensus is not None:
+            tokens, means = ([[getattr(caption, name) for caption in captions]] for name in ("tokens", "mean_log_prob"))
+            (sure,) = self.consensus.confidence(features[:1], tokens, np.array(means)).tolist()
+            captions = [replace(caption, confidence=value) for caption, value in zip(captions, sure, strict=True)]
+        if not config.required_tokens and self._is_unsure(things, captions[0]):
             captions = [_of_words(captions[0], describe_things(things, features[0]))]
         return [replace(caption, things=things) for caption in captions]
 
-    def _is_unsure(self, things: Sequence[Thing], output: SearchOutput, image: int) -> bool:
-        """Return whether an image of a batch is unlike those of the training.
+    def _is_unsure(self, things: Sequence[Thing], caption: GeneratedCaption) -> bool:
+        """Return whether an image is unlike those of the training, or its best caption is not sure enough.
 
-        Nothing is detected in it, or its best caption is less likely than `least_log_prob`.
+        Nothing is detected in it, or its best caption is less likely than `least_log_prob` or less sure than
+        `min_score`.
         """
+        if self.min_score is not None and caption.confidence is not None and caption.confidence < self.min_score:
+            return True
         if self.least_log_prob is None or not things:
             return self.least_log_prob is not None
-        tokens = output.tokens[image, 0].tolist()
-        eos = self.vocabulary.eos_token_id
-        length = tokens.index(eos) + 1 if eos in tokens else len(tokens)
-        return float(output.log_probs[image, 0].sum()) / length < self.least_log_prob
+        return caption.mean_log_prob < self.least_log_prob
 
     def _search(
         self, files: Sequence[ImageFile], config: GenerationConfig, count: int, need_attention: bool
@@ -450,15 +472,16 @@ def open(
     ignore_extractor_mismatch: bool = False,
     allow_download: bool = False,
     consensus: bool = True,
+    min_score: float | None = None,
 ) -> Pipeline:
     """Return the pipeline of a model: a run folder or an exported one, "photo", the packaged model, or USER/MODEL.
 
     extractor: file or name; not needed where the run's extractor is built in or on this machine; with `allow_download`
     it is fetched. device: auto, cpu, cuda, cuda:N or mps. precision: float32, or bf16 or fp16 by autocast. compile:
     whether to compile the decoding step with torch.compile, for GPUs. consensus: whether to choose among the beams by
-    expected CIDEr, where the model can. Raise LegendaError where the model is damaged,
-    the device does not exist, or the extractor is missing or is not the one of the training; with
-    `ignore_extractor_mismatch` another one is only warned of.
+    expected CIDEr, where the model can. min_score: name the things alone where a caption is less sure than this. Raise
+    LegendaError where the model is damaged, the device does not exist, or the extractor is missing or is not the one of
+    the training; with `ignore_extractor_mismatch` another one is only warned of.
     """
     compute = RunOptions(
         device=device,
@@ -468,4 +491,4 @@ def open(
         allow_download=allow_download,
     )
     run = load_for_captions(model, compute)
-    return Pipeline.of_run(run, run.resolve_extractor(extractor), consensus=consensus)
+    return Pipeline.of_run(run, run.resolve_extractor(extractor), consensus=consensus, min_score=min_score)

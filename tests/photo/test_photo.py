@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -13,8 +14,10 @@ from safetensors.torch import save_file
 
 import legenda
 from legenda.cli.main import main
-from legenda.errors import CheckpointError
+from legenda.errors import CheckpointError, ConfigError
 from legenda.extractors import load_extractor
+from legenda.metrics import evaluate
+from legenda.metrics.cider import DocumentFrequencies
 from legenda.models.weights import dequantize, quantize
 from legenda.photo import layout
 from legenda.photo.consensus import INPUTS, Consensus, ngrams, normalized
@@ -237,3 +240,27 @@ def test_colors_are_shares_of_the_pixels_and_means_of_cells():
     np.testing.assert_allclose(values[:64].nonzero()[0], [0, 48])
     np.testing.assert_allclose(values[[0, 48]] ** 2, [0.5, 0.5])
     np.testing.assert_allclose(values[64:].reshape(3, 3, 3)[0], np.tile([0, 0.5, 1], (3, 1)), atol=1e-6)
+
+
+def test_captions_say_how_sure_they_are_and_less_where_that_is_asked_for(capsys):
+    sure = legenda.open("photo").caption(_CAT)
+    assert 0 < sure.confidence < 1
+    assert legenda.open("photo", consensus=False).caption(_CAT).confidence is None
+    least = legenda.open("photo", min_score=0.9999).caption(_CAT)
+    assert least.text == "a photograph of a cat"
+    main(["caption", str(_CAT), "--format", "json", "--min-score", "0.0"])
+    (entry,) = json.loads(capsys.readouterr().out)
+    assert entry["captions"][0] == {"caption": sure.text, "score": ANY, "confidence": round(sure.confidence, 3)}
+    for options in ({"min_score": 1.5}, {"min_score": 0.5, "consensus": False}):
+        with pytest.raises(ConfigError, match="min_score"):
+            legenda.open("photo", **options)
+
+
+def test_packaged_document_frequencies_give_a_single_image_a_meaning():
+    frequencies = DocumentFrequencies.of_coco()
+    assert frequencies.documents > 100_000
+    assert frequencies.weight(("a",)) < 0.1 < frequencies.weight(("a", "cat")) < frequencies.weight(("cat", "zebra"))
+    references = {"1": ["a cat on a bed", "a cat lies on a bed"]}
+    assert evaluate({"1": "a cat on a bed"}, references, metrics=["CIDEr-D"])["CIDEr-D"] == 0
+    scores = evaluate({"1": "a cat on a bed"}, references, metrics=["CIDEr-D"], df=frequencies)
+    assert scores["CIDEr-D"] > 3

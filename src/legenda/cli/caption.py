@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from legenda.cli.jobs import JobOptions, check_engine, describe_shards, is_folder, report_skipped
 from legenda.cli.options import Flat, Search
 from legenda.compute import RunOptions
-from legenda.config import Config, Count, NonNegativeInt, PositiveInt, merge, to_json
+from legenda.config import Config, Count, NonNegativeInt, PositiveInt, Probability, merge, to_json
 from legenda.errors import ConfigError, DataError
 from legenda.hub import is_of_transformers
 from legenda.images.regions import coco_id
@@ -58,6 +58,9 @@ class CaptionOptions(Config):
     """Captions of each image, best first with their scores, at most the beam size; or samples."""
     consensus: bool = True
     """Choose among the beams by the CIDEr to expect of each, where the model can, as photo does."""
+    min_score: Probability | None = None
+    """Name only the things that are seen where the model is less sure than this, from 0 to 1, that an image shows all
+    that its caption names; for photo and models that were fine-tuned from it."""
     output_format: Annotated[Format, tyro.conf.arg(name="format")] = "text"
     """text; json; csv; or coco, the list of image_id and caption that COCO's server takes."""
     out: Path | None = None
@@ -184,6 +187,7 @@ def _caption_job(options: CaptionOptions, out: Path) -> None:
         "precision": options.compute.precision,
         "search": to_json(options.search),
         "consensus": options.consensus,
+        "min_score": options.min_score,
         **limits,  # the last digits of scores, and samples, depend on the size of batches
     }
     with locked(out):
@@ -251,7 +255,7 @@ def fingerprint(run: Path) -> str:
 def _flags(options: CaptionOptions) -> dict[str, Any]:
     """Return further arguments of `legenda.open`."""
     compute = {name: value for name, value in options.compute if name != "device"}
-    return {**compute, "consensus": options.consensus}
+    return {**compute, "consensus": options.consensus, "min_score": options.min_score}
 
 
 def check_sidecars(names: Sequence[str]) -> dict[str, Path]:

@@ -103,6 +103,9 @@ class Caption(BaseModel):
     text: str
     words: list[str]
     log_prob: float = Field(description="the sum of the log-probabilities of its tokens, in nats")
+    confidence: float | None = Field(
+        description="how probable it is that the image shows all that it names; null where the model cannot say"
+    )
     attention: list[list[float]] | None = Field(
         description="for each word a weight for each box, the mean of all heads; null without boxes"
     )
@@ -117,6 +120,7 @@ class Caption(BaseModel):
             text=caption.text,
             words=list(caption.words),
             log_prob=round(caption.log_prob, 4),
+            confidence=None if caption.confidence is None else round(caption.confidence, 3),
             attention=_round(caption.attention) if caption.has_boxes else None,
             heads=_round(caption.heads) if with_heads and caption.has_boxes and caption.heads.shape[1] > 1 else None,
         )
