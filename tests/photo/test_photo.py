@@ -139,7 +139,7 @@ def test_expected_cider_is_that_of_the_references_and_orders_the_beams():
     tensors["confidence"][:] = 1, 2, 3, -1
     (sure,) = consensus.confidence(np.zeros((1, layout.WIDTH)), [captions], np.array([[-0.5, -0.5, -1.0]]))
     costs = np.array([np.log(5) + np.log(2), np.log(5), np.log(5) + np.log(2)])
-    np.testing.assert_allclose(sure, 1 / (1 + np.exp(-(1 + [-1, -1, -2] + 3 * expected - costs))), rtol=1e-5)
+    np.testing.assert_allclose(sure, 1 / (1 + np.exp(-(1 + np.array([-1, -1, -2]) + 3 * expected - costs))), rtol=1e-5)
 
 
 def test_a_consensus_that_is_missing_or_damaged_is_named(tmp_path):
