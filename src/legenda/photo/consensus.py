@@ -99,10 +99,16 @@ class Consensus:
 
         mean_log_probs: the mean log-probability of the tokens of each caption, `(B, K)`.
         """
+        terms = self.confidence_terms(whole, captions, mean_log_probs)
+        return 1 / (1 + np.exp(-(terms @ self.tensors["confidence"])))
+
+    def confidence_terms(
+        self, whole: np.ndarray, captions: Sequence[Sequence[Sequence[int]]], mean_log_probs: np.ndarray
+    ) -> np.ndarray:
+        """Return 1, log-probability, expected CIDEr and improbability, of which the confidence is made, `(B, K, 4)`."""
         expected = self.expected_cider(whole, captions)
         improbability = self._improbability(whole, captions, 1.0)
-        terms = np.stack([np.ones_like(expected), mean_log_probs, expected, improbability], axis=-1)
-        return 1 / (1 + np.exp(-(terms @ self.tensors["confidence"])))
+        return np.stack([np.ones_like(expected), mean_log_probs, expected, improbability], axis=-1)
 
     def _normalize(self, whole: np.ndarray) -> np.ndarray:
         return (whole[:, :INPUTS].astype(np.float32) - self.tensors["mean"]) * self.tensors["scale"]
