@@ -23,7 +23,7 @@ import numpy as np
 from flickr8k_runs import STEPS
 
 from legenda.io import write_json
-from legenda.metrics import WITHOUT_JAVA, Scores, evaluate, holm
+from legenda.metrics import Scores, evaluate, holm
 from legenda.metrics.scoring import read_references, read_single_predictions
 from legenda.metrics.spice import JARS_VARIABLE, spice
 from legenda.models.checkpoint import load_any
@@ -77,7 +77,7 @@ def print_tables(work: Path, split: str) -> None:
 
 def score(captions: Captions, references: Mapping[str, Sequence[str]], spice: SpiceValues | None) -> Scores:
     """Return the scores of the captions of a run."""
-    scores = evaluate(captions, references, metrics=[*WITHOUT_JAVA, "METEOR"])
+    scores = evaluate(captions, references, metrics=["BLEU", "ROUGE-L", "CIDEr-D", "METEOR"])
     if spice is not None:
         values = [spice[image][caption] for image, caption in captions.items()]
         scores.corpus["SPICE"] = fmean(value for value in values if value is not None)

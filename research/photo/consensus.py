@@ -22,10 +22,11 @@ from sources import Photographs
 from torch.nn import functional as F
 from words import write_tensors
 
-from legenda.photo.consensus import INPUTS, ngrams, normalized
+from legenda.photo.consensus import INPUTS, normalized
 from legenda.photo.layout import START_DENSE, START_GLOBAL, START_VISUAL
 from legenda.photo.things import labels
 from legenda.text import Vocabulary
+from legenda.text.ngrams import ngrams
 
 MIN_COUNT = 30
 """Training photographs and mirror images that have an n-gram which is expected."""

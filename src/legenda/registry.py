@@ -48,8 +48,8 @@ class Registry(Generic[T]):
         _registries.append(self)
 
     @cached_property
-    def _own(self) -> dict[str, Any]:
-        """The library's parts, those of legenda.extras included."""
+    def own(self) -> dict[str, Any]:
+        """The library's parts by name, those of legenda.extras included: each the part itself or "module:attribute"."""
         return {**self._entries, **_extras()[self.kind]}
 
     def register(self, name: str) -> Callable[[V], V]:
@@ -68,7 +68,7 @@ class Registry(Generic[T]):
         replaces the first.
         """
         module = module or getattr(part, "__module__", "") or ""
-        if name in self._own:
+        if name in self.own:
             raise ConfigError(f"{self.kind} {name!r} belongs to the library; register yours under another name")
         known = self._added.get(name, (None, module))[1]
         if known != module:
@@ -78,9 +78,9 @@ class Registry(Generic[T]):
     def get(self, name: str) -> T:
         """Return the part of that name; raise ConfigError with the nearest name when there is none."""
         if name not in self:
-            hint = did_you_mean(name, [*self._own, *self._added])
+            hint = did_you_mean(name, [*self.own, *self._added])
             raise ConfigError(f"there is no {self.kind} {name!r}; {hint}{PLUGIN_HINT}")
-        part = self._own[name] if name in self._own else self._added[name][0]
+        part = self.own[name] if name in self.own else self._added[name][0]
         return resolve_name(part) if isinstance(part, str) else part
 
     @property
@@ -113,13 +113,13 @@ class Registry(Generic[T]):
         return core_schema.no_info_after_validator_function(check, handler(source))
 
     def __contains__(self, name: object) -> bool:
-        if name not in self._own and name not in self._added:
+        if name not in self.own and name not in self._added:
             load_entry_points()
-        return name in self._own or name in self._added
+        return name in self.own or name in self._added
 
     def __iter__(self) -> Iterator[str]:
         load_entry_points()
-        return iter((*self._own, *self._added))
+        return iter((*self.own, *self._added))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from command_results import error_of
-from legenda.metrics import WITHOUT_JAVA, compare, evaluate, intervals, measure_diversity
+from legenda.metrics import compare, evaluate, intervals, measure_diversity
 
 REFERENCES = {
     "1": ["A goat climbs a wall.", "The goat's on a wall."],
@@ -48,7 +48,7 @@ def row(out: str, name: str) -> list[str]:
 def test_scores_and_intervals_are_printed_and_written(score):
     code, out, err = score(f"predictions.json references.json {FAST} --out scores.json --resamples 200 --seed 3")
     assert (code, err) == (0, "")
-    expected = evaluate(PREDICTIONS, REFERENCES, metrics=WITHOUT_JAVA)
+    expected = evaluate(PREDICTIONS, REFERENCES, metrics="fast")
     bounds = intervals(expected, resamples=200, seed=3)
     for name, value in expected.corpus.items():
         assert row(out, name) == [name, f"{value:.4f}", f"{bounds[name].low:.4f}", "..", f"{bounds[name].high:.4f}"]
@@ -98,7 +98,7 @@ def test_missing_programs_give_null_and_a_notice(score, monkeypatch):
 def test_two_files_are_compared(score):
     code, out, _ = score(f"predictions.json references.json {FAST} --compare-with others.json --out scores.json")
     assert code == 0
-    first, second = (evaluate(captions, REFERENCES, metrics=WITHOUT_JAVA) for captions in (PREDICTIONS, OTHERS))
+    first, second = (evaluate(captions, REFERENCES, metrics="fast") for captions in (PREDICTIONS, OTHERS))
     found = compare(first, second)["ROUGE-L"]
     table = out.split("compared with others.json (second)")[1]
     cells = row(table, "ROUGE-L")

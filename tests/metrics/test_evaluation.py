@@ -1,19 +1,18 @@
 """evaluate() against pycocoevalcap, and what it refuses."""
 
 import json
-from collections.abc import Callable
-from typing import Any
 
+import numpy as np
 import pytest
 
 from legenda.errors import LegendaError
-from legenda.metrics import WITHOUT_JAVA, DocumentFrequencies, Scores, evaluation
+from legenda.metrics import METRICS, DocumentFrequencies, Metric, Scores, compare, intervals
 from legenda.metrics import evaluate as evaluate_all
 
 
 def evaluate(predictions, references, **settings) -> Scores:
     """Evaluate without Java, which takes seconds to start."""
-    return evaluate_all(predictions, references, **{"metrics": WITHOUT_JAVA, **settings})
+    return evaluate_all(predictions, references, **{"metrics": "fast", **settings})
 
 
 REFERENCES = {
@@ -70,35 +69,39 @@ def test_invalid_captions_are_named(predictions, references, named):
         evaluate(predictions, references)
 
 
-@pytest.fixture
-def programs(monkeypatch) -> Callable[..., None]:
-    """Set what METEOR and SPICE answer: their scores, or the message with which they fail."""
-
-    def prepare(**answers: Any) -> None:
-        for name, answer in answers.items():
-
-            def program(*_: object, answer: Any = answer) -> Any:
-                if isinstance(answer, str):
-                    raise LegendaError(answer)
-                return answer
-
-            monkeypatch.setattr(evaluation, name, program)
-
-    return prepare
-
-
-def test_auto_gives_none_and_a_notice_for_what_is_missing(programs):
-    programs(count_matches="install the extra", spice=(0.125, [0.25, None, 0.0]))
-    with pytest.warns(UserWarning, match="^no METEOR: install the extra$") as warned:
+def test_auto_gives_none_and_a_notice_for_what_is_missing(forget_plugins, monkeypatch, tmp_path):  # noqa: ARG001
+    monkeypatch.setenv("LEGENDA_JAVA", str(tmp_path / "no_java"))
+    METRICS.add("mine", Metric(lambda _: [0.25, None, 0.0], "known of two images"), __name__)
+    with pytest.warns(UserWarning, match=r"^no METEOR: .*; no SPICE: ") as warned:
         scores = evaluate_all(PREDICTIONS, REFERENCES)
     assert [warning.filename for warning in warned] == [__file__]
-    assert list(scores.corpus) == [*NAMES, "METEOR", "SPICE"]
-    assert (scores["METEOR"], scores["SPICE"]) == (None, 0.125)
-    assert [values["SPICE"] for values in scores.per_image.values()] == [0.25, None, 0.0]
+    assert list(scores.corpus) == [*NAMES, "METEOR", "SPICE", "mine"]
+    assert (scores["METEOR"], scores["mine"]) == (None, 0.125)
+    assert [values["mine"] for values in scores.per_image.values()] == [0.25, None, 0.0]
     assert all(values["METEOR"] is None for values in scores.per_image.values())
-    assert scores.notices == ("no METEOR: install the extra",)
-    with pytest.raises(LegendaError, match=r"^install the extra$"):
+    assert [notice[:9] for notice in scores.notices] == ["no METEOR", "no SPICE:"]
+    with pytest.raises(LegendaError):
         evaluate(PREDICTIONS, REFERENCES, metrics=["BLEU-1", "METEOR"])
+
+
+def test_a_metric_may_sum_counts_over_images(forget_plugins):  # noqa: ARG001
+    """Its corpus score is that of the sums, whose interval and differences resample images."""
+    per_word = Metric(
+        lambda captions: [(caption.count("a"), len(caption.split())) for caption, _ in captions],
+        "letters in a word",
+        total=lambda sums: sums[..., 0] / np.maximum(sums[..., 1], 1),
+        lower_is_better=True,
+    )
+    METRICS.add("letters", per_word, __name__)
+    scores = evaluate(PREDICTIONS, REFERENCES, metrics="letters")
+    assert scores.per_image == {7: {"letters": 4 / 5}, 8: {"letters": 3 / 4}, "nine": {"letters": 0.0}}
+    assert scores["letters"] == 7 / 9
+    interval = intervals(scores)["letters"]
+    assert interval is not None
+    assert interval.low < 7 / 9 < interval.high < 1
+    difference = compare(scores, scores)["letters"]
+    assert difference is not None
+    assert (difference.difference, difference.p) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,13 @@ import pytest
 
 from legenda.errors import LegendaError
 from legenda.evaluation.comparison import compare_pairs
-from legenda.metrics import WITHOUT_JAVA, Scores, compare, evaluate, holm, intervals
+from legenda.metrics import Scores, compare, evaluate, holm, intervals
 from legenda.metrics.bleu import bleu_scores
-from legenda.metrics.evaluation import BLEU
 from legenda.metrics.resampling import students_interval, students_quantile
 
 WORDS = ("a", "the", "dog", "cat", "runs", "sits", "on", "in", "red", "big")
+
+BLEU = [f"BLEU-{n}" for n in (1, 2, 3, 4)]
 
 
 def captions(seed: int, images: int, length: int = 8) -> dict[int, str]:
@@ -27,7 +28,7 @@ WORSE = captions(1, 60)
 
 
 def scored(predictions: dict[int, str]) -> Scores:
-    return evaluate(predictions, REFERENCES, metrics=WITHOUT_JAVA)
+    return evaluate(predictions, REFERENCES, metrics="fast")
 
 
 def of_means(values: list[float | None]) -> Scores:
@@ -37,7 +38,7 @@ def of_means(values: list[float | None]) -> Scores:
 
 @pytest.mark.parametrize("predictions", [BETTER, WORSE, dict.fromkeys(WORSE, "")])
 def test_sums_over_all_images_give_the_scores(predictions):
-    scores, counts = scored(predictions), np.array(scored(predictions).counts["BLEU"])
+    scores, counts = scored(predictions), np.array(scored(predictions).counts["BLEU-4"])
     assert bleu_scores(counts.sum(0)) == pytest.approx([scores[name] for name in BLEU], rel=1e-12)
     alone = np.array([[values[name] for name in BLEU] for values in scores.per_image.values()])
     assert bleu_scores(counts) == pytest.approx(alone, rel=1e-9)
@@ -99,8 +100,8 @@ def test_p_of_a_few_images_is_that_of_all_ways_to_swap():
 
 def test_what_cannot_be_compared_is_refused():
     scores = scored(WORSE)
-    fewer = evaluate({1: "a"}, {1: ["a"]}, metrics=WITHOUT_JAVA)
-    other = evaluate(WORSE, REFERENCES, metrics=WITHOUT_JAVA, df={1: ["a"], 2: ["b"]})
+    fewer = evaluate({1: "a"}, {1: ["a"]}, metrics="fast")
+    other = evaluate(WORSE, REFERENCES, metrics="fast", df={1: ["a"], 2: ["b"]})
     for second, options in ((fewer, {}), (other, {}), (scores, {"resamples": 0}), (scores, {"confidence": 95})):
         with pytest.raises(LegendaError):
             compare(scores, second, **options)

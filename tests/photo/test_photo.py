@@ -17,16 +17,17 @@ from legenda.cli.main import main
 from legenda.errors import CheckpointError, ConfigError
 from legenda.extractors import load_extractor
 from legenda.metrics import evaluate
-from legenda.metrics.cider import DocumentFrequencies
+from legenda.metrics.cider import coco_frequencies
 from legenda.models.weights import dequantize, quantize
 from legenda.photo import layout
-from legenda.photo.consensus import INPUTS, Consensus, ngrams, normalized
+from legenda.photo.consensus import INPUTS, Consensus, normalized
 from legenda.photo.regions import NUM_PHRASES, NUM_WORDS
 from legenda.photo.things import Thing, describe_things, labels, name_kind, read_things
 from legenda.photo.vision import BINS, PARTS, box_weights, colors, detect
 from legenda.pipeline import json_entry
 from legenda.run_folder import ASSETS, PACKAGED
 from legenda.runtime.search import SearchOutput
+from legenda.text.ngrams import ngrams
 
 _FOLDER = ASSETS / PACKAGED
 _CAT = ASSETS / "photographs" / "cat.jpg"
@@ -257,7 +258,7 @@ def test_captions_say_how_sure_they_are_and_less_where_that_is_asked_for(capsys)
 
 
 def test_packaged_document_frequencies_give_a_single_image_a_meaning():
-    frequencies = DocumentFrequencies.of_coco()
+    frequencies = coco_frequencies()
     assert frequencies.documents > 100_000
     assert frequencies.weight(("a",)) < 0.1 < frequencies.weight(("a", "cat")) < frequencies.weight(("cat", "zebra"))
     references = {"1": ["a cat on a bed", "a cat lies on a bed"]}

@@ -21,7 +21,7 @@ from legenda.data.scenes.dataset import scene_reader
 from legenda.errors import DataError
 from legenda.features.base import ConcatFeatureStore, FeatureStore, RegionReader
 from legenda.features.readers import open_features
-from legenda.metrics.cider import COCO, DocumentFrequencies
+from legenda.metrics.cider import COCO, DocumentFrequencies, coco_frequencies
 from legenda.text import Vocabulary, ptb_tokenize
 from legenda.text.annotations import CaptionedImage, Restval, read_annotations
 from legenda.text.tables import Columns
@@ -125,7 +125,7 @@ class CaptionDataset:
     @cached_property
     def frequencies(self) -> DocumentFrequencies | None:
         """Return the document frequencies of CIDEr-D; None for those of the references."""
-        return DocumentFrequencies.of_coco() if self.document_frequencies == COCO else None
+        return coco_frequencies() if self.document_frequencies == COCO else None
 
     @cached_property
     def tokenized(self) -> TokenizedCaptions:

@@ -17,7 +17,7 @@ from legenda.extractors.base import needs_no_file
 from legenda.hub import find_model
 from legenda.images.regions import extractor_name
 from legenda.io import read_json
-from legenda.metrics import WITHOUT_JAVA, evaluate, intervals
+from legenda.metrics import evaluate, intervals
 from legenda.metrics.resampling import Interval
 from legenda.models.checkpoint import changed_words, naming_file
 from legenda.models.registry import build_model, summarize
@@ -190,7 +190,7 @@ def _compute_intervals(run: Run, content: Mapping[str, Any]) -> Mapping[str, Int
     try:
         split = run.data().split(content["split"])
         references = dict(zip(split.ids, split.references, strict=True))
-        return intervals(evaluate(content["captions"], references, metrics=WITHOUT_JAVA))
+        return intervals(evaluate(content["captions"], references, metrics="fast"))
     except LegendaError:
         return {}
 

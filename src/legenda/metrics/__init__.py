@@ -3,7 +3,6 @@
 from importlib import import_module
 from types import ModuleType
 
-from legenda.metrics.cider import DocumentFrequencies
 from legenda.metrics.diversity import (
     Diversity,
     Oracle,
@@ -12,18 +11,21 @@ from legenda.metrics.diversity import (
     score_oracle,
     vocabulary_size,
 )
-from legenda.metrics.evaluation import METRICS, WITHOUT_JAVA, Scores, evaluate
+from legenda.metrics.evaluation import METRICS, Scores, evaluate, register_metric
+from legenda.metrics.metric import CaptionSet, Metric
 from legenda.metrics.resampling import Difference, Interval, compare, holm, intervals
 from legenda.metrics.rewards import CiderD
+from legenda.text.ngrams import DocumentFrequencies
 
 __all__ = [
     "METRICS",
-    "WITHOUT_JAVA",
+    "CaptionSet",
     "CiderD",
     "Difference",
     "Diversity",
     "DocumentFrequencies",
     "Interval",
+    "Metric",
     "Oracle",
     "Scores",
     "compare",
@@ -32,6 +34,7 @@ __all__ = [
     "intervals",
     "measure_diversity",
     "novel_fraction",
+    "register_metric",
     "score_oracle",
     "vocabulary_size",
 ]

@@ -4,26 +4,20 @@ Sources: Papineni et al., "BLEU: a Method for Automatic Evaluation of Machine Tr
 the choice of the reference length and for the smoothing, to which every value is equal.
 """
 
+from __future__ import annotations
+
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-MAX_ORDER = 4
-Tokens = Sequence[Hashable]
-Ngram = tuple[Hashable, ...]
+from legenda.metrics.metric import CaptionSet, Metric
+from legenda.text.ngrams import MAX_ORDER, Ngram, Tokens, ngrams
 
 # The reference program's smoothing of counts and totals.
 _TINY = 1e-15
 _SMALL = 1e-9
-
-
-def ngrams(tokens: Tokens) -> Iterator[Ngram]:
-    """Return all n-grams of one to four tokens, the shortest first."""
-    tails = [tokens[start:] for start in range(MAX_ORDER)]
-    return chain.from_iterable(zip(*tails[:n], strict=False) for n in range(1, MAX_ORDER + 1))
 
 
 def bleu_statistics(candidate: Tokens, references: Sequence[Tokens]) -> tuple[int, ...]:
@@ -64,3 +58,15 @@ def bleu(
     """
     statistics = np.array([bleu_statistics(*image) for image in zip(candidates, references, strict=True)])
     return tuple(bleu_scores(statistics.sum(0)).tolist()), list(map(tuple, bleu_scores(statistics).tolist()))
+
+
+def _measure(captions: CaptionSet) -> list[tuple[int, ...]]:
+    return [bleu_statistics(*image) for image in captions.words]
+
+
+def _metric(order: int, description: str) -> Metric:
+    return Metric(_measure, description, total=lambda sums: bleu_scores(sums)[..., order - 1])
+
+
+BLEU_1 = _metric(1, "share of words that a reference has, with a penalty for short captions")
+BLEU_2, BLEU_3, BLEU_4 = (_metric(n, f"the same as BLEU-1 for n-grams of one to {n} words") for n in (2, 3, 4))

@@ -8,85 +8,33 @@ values both are equal.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from legenda.arrays import load_arrays
-from legenda.metrics.bleu import MAX_ORDER, Ngram, Tokens, ngrams
+from legenda.metrics.metric import CaptionSet, Metric
 from legenda.run_folder import ASSETS, PACKAGED, VOCABULARY
 from legenda.text import Vocabulary
+from legenda.text.ngrams import MAX_ORDER, DocumentFrequencies, TfIdf, Tokens
 
 SIGMA = 6.0
 COCO = "coco"
 """The name of the document frequencies that the package holds."""
 
 
-@dataclass(frozen=True)
-class DocumentFrequencies:
-    """The number of documents, out of `documents`, that contain each n-gram of one to four tokens.
+def coco_frequencies() -> DocumentFrequencies:
+    """Return the document frequencies of COCO's training images as packaged: of n-grams that at least 8 images have.
 
-    A document consists of all references of one image, or of one caption in some released codes. Tokens are strings or
-    ids.
+    An n-gram that is not among them counts as that of one image. Raise CheckpointError for a damaged file.
     """
-
-    counts: Mapping[Ngram, int]
-    documents: int
-
-    @classmethod
-    def from_references(cls, references: Iterable[Sequence[Tokens]]) -> DocumentFrequencies:
-        """Count documents of tokenized references, given image by image.
-
-        For captions as documents, as in the released codes of MD-SAN and M2, give each caption as a separate image.
-        """
-        counts: Counter[Ngram] = Counter()
-        documents = 0
-        for group in references:
-            documents += 1
-            counts.update({ngram for caption in group for ngram in ngrams(caption)})
-        return cls(counts, documents)
-
-    @classmethod
-    def of_coco(cls) -> DocumentFrequencies:
-        """Return those of COCO's training images as packaged: of the n-grams that at least 8 images have.
-
-        An n-gram that is not among them counts as that of one image. Raise CheckpointError for a damaged file.
-        """
-        folder = ASSETS / PACKAGED
-        words = np.array([*Vocabulary.load(folder / VOCABULARY).tokens, ""], object)
-        stored = load_arrays(folder / "frequencies.safetensors", "install legenda again")
-        rows = words[stored["ngrams"]].tolist()
-        grams = (tuple(row[: row.index("")] if "" in row else row) for row in rows)
-        return cls(dict(zip(grams, stored["counts"].tolist(), strict=True)), int(stored["documents"][0]))
-
-    @cached_property
-    def _log_documents(self) -> float:
-        return math.log(self.documents)
-
-    def weight(self, ngram: Ngram) -> float:
-        """Return the inverse document frequency, log(documents / frequency), of an n-gram; a frequency of 0 is 1."""
-        return self._log_documents - math.log(self.counts.get(ngram) or 1)
-
-
-class TfIdf(NamedTuple):
-    """The tf-idf vectors of a caption: their entries by n-gram, the norm for each length of n-grams, and its tokens."""
-
-    values: dict[Ngram, float]
-    norms: list[float]
-    length: int
-
-    @staticmethod
-    def of(tokens: Tokens, df: DocumentFrequencies) -> TfIdf:
-        """Return the vectors of a tokenized caption."""
-        values = {ngram: count * df.weight(ngram) for ngram, count in Counter(ngrams(tokens)).items()}
-        squares = [0.0] * MAX_ORDER
-        for ngram, value in values.items():
-            squares[len(ngram) - 1] += value * value
-        return TfIdf(values, list(map(math.sqrt, squares)), len(tokens))
+    folder = ASSETS / PACKAGED
+    words = np.array([*Vocabulary.load(folder / VOCABULARY).tokens, ""], object)
+    stored = load_arrays(folder / "frequencies.safetensors", "install legenda again")
+    rows = words[stored["ngrams"]].tolist()
+    grams = (tuple(row[: row.index("")] if "" in row else row) for row in rows)
+    return DocumentFrequencies(dict(zip(grams, stored["counts"].tolist(), strict=True)), int(stored["documents"][0]))
 
 
 def consensus(candidate: TfIdf, references: Sequence[TfIdf], *, clipped: bool = True) -> float:
@@ -113,10 +61,29 @@ def cider_d(candidate: Tokens, references: Sequence[Tokens], df: DocumentFrequen
     Counts are clipped at the reference's, and differences in length are penalized by a Gaussian with sigma 6. Lengths
     are numbers of bigrams, as in the reference program.
     """
-    return consensus(TfIdf.of(candidate, df), [TfIdf.of(reference, df) for reference in references])
+    return consensus(TfIdf.of(candidate, df.weight), [TfIdf.of(reference, df.weight) for reference in references])
 
 
 def cider(candidate: Tokens, references: Sequence[Tokens], df: DocumentFrequencies) -> float:
     """Return CIDEr of one image, in 0..10: ten times the mean cosine similarity of tf-idf vectors (equation 3)."""
-    vectors = [TfIdf.of(reference, df) for reference in references]
-    return consensus(TfIdf.of(candidate, df), vectors, clipped=False)
+    vectors = [TfIdf.of(reference, df.weight) for reference in references]
+    return consensus(TfIdf.of(candidate, df.weight), vectors, clipped=False)
+
+
+def _measure(
+    score: Callable[[Tokens, Sequence[Tokens], DocumentFrequencies], float], captions: CaptionSet
+) -> list[float]:
+    return [score(*image, captions.document_frequencies) for image in captions.words]
+
+
+CIDER_D = Metric(
+    partial(_measure, cider_d),
+    "similarity to the references with rare n-grams weighted more; 0 to 10, often reported times 100",
+    needs_document_frequencies=True,
+)
+CIDER = Metric(
+    partial(_measure, cider),
+    "CIDEr-D without its clipping and its penalty for other lengths; 0 to 10",
+    needs_document_frequencies=True,
+    by_default=False,
+)

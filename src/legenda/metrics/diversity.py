@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from legenda.errors import DataError
-from legenda.metrics.bleu import MAX_ORDER, bleu, ngrams
-from legenda.metrics.cider import DocumentFrequencies, TfIdf, consensus
+from legenda.metrics.bleu import bleu
+from legenda.metrics.cider import consensus
 from legenda.metrics.evaluation import References, as_tokens, evaluate, resolve_document_frequencies
+from legenda.text.ngrams import MAX_ORDER, DocumentFrequencies, TfIdf, ngrams
 
 Samples = Mapping[Any, Sequence[str]]
 
@@ -133,7 +134,7 @@ def _mbleu(groups: Sequence[Sequence[Sequence[str]]]) -> tuple[float, ...]:
 
 
 def _self_cider(group: Sequence[Sequence[str]], df: DocumentFrequencies) -> float:
-    vectors = [TfIdf.of(caption, df) for caption in group]
+    vectors = [TfIdf.of(caption, df.weight) for caption in group]
     kernel = np.array([[consensus(a, [b], clipped=False) / 10 for b in vectors] for a in vectors])
     singular = np.sqrt(np.clip(np.linalg.eigvalsh(kernel), 0, None))
     total = singular.sum()

@@ -1,33 +1,34 @@
 """All metrics of a set of captions in one call."""
 
+import inspect
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
-from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from legenda.errors import ConfigError, DataError, LegendaError, did_you_mean
-from legenda.metrics.bleu import bleu_scores, bleu_statistics
-from legenda.metrics.cider import DocumentFrequencies, cider, cider_d
-from legenda.metrics.meteor import count_matches, meteor_scores
-from legenda.metrics.rouge import rouge_l
-from legenda.metrics.spice import spice
+from legenda.metrics.metric import CaptionSet, Measure, Metric
 from legenda.registry import PLUGIN_HINT, Registry
 from legenda.text import ptb_tokenize
+from legenda.text.ngrams import MAX_ORDER, DocumentFrequencies
 
-BLEU = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
-Metric = Callable[[Sequence[str], Sequence[Sequence[str]]], Sequence[float]]
-"""Takes the tokenized captions of images and the references of each; returns a number for each image."""
-METRICS: Registry[Metric | None] = Registry(
-    "metric", dict.fromkeys((*BLEU, "ROUGE-L", "CIDEr-D", "CIDEr", "METEOR", "SPICE"))
+METRICS: Registry[Metric] = Registry(
+    "metric",
+    {
+        **{f"BLEU-{n}": f"legenda.metrics.bleu:BLEU_{n}" for n in range(1, MAX_ORDER + 1)},
+        "ROUGE-L": "legenda.metrics.rouge:ROUGE_L",
+        "CIDEr-D": "legenda.metrics.cider:CIDER_D",
+        "CIDEr": "legenda.metrics.cider:CIDER",
+        "METEOR": "legenda.metrics.meteor:METEOR",
+        "SPICE": "legenda.metrics.spice:SPICE",
+    },
 )
-"""Every metric, in the order of the results; those of the library, which are computed together, are None here."""
-WITHOUT_JAVA = (*BLEU, "ROUGE-L", "CIDEr-D")
-"""The library's metrics that "fast" and "auto" always compute."""
+"""Every metric of captions, in the order of the results."""
 
 MAX_WORDS = 1000
 """Of a caption, raw text: METEOR takes quadratic time, and ROUGE-L quadratic memory."""
@@ -47,7 +48,7 @@ class Scores:
         SPICE of the corpus are means over images; its BLEU and METEOR are computed from statistics summed over images.
     documents, df: the number of documents of the document frequencies of CIDEr-D and CIDEr, and their source; None
         where neither was computed.
-    counts: for each image the statistics that "BLEU" and "METEOR" sum.
+    counts: for each image the counts of the metrics that sum them.
     """
 
     corpus: dict[str, float | None]
@@ -90,9 +91,9 @@ def evaluate(
     one reference. Captions are raw text, tokenized by `ptb_tokenize` with line breaks as spaces; with `tokenized` they
     are tokens joined by spaces.
 
-    metrics: names from METRICS, or "BLEU" for BLEU-1 to BLEU-4. "fast" means BLEU, ROUGE-L, CIDEr-D and the metrics
-        that users registered. "auto" adds METEOR where the extra `meteor` and Java are installed, and SPICE where its
-        jars are; if one cannot be computed it is None, and a warning gives the reason. What pycocoevalcap calls "CIDEr"
+    metrics: names from METRICS, or "BLEU" for BLEU-1 to BLEU-4. "auto" means all but CIDEr, those that users registered
+        included; if one that needs Java cannot be computed it is None, and a warning gives the reason: METEOR needs the
+        extra `meteor`, SPICE also its jars. "fast" means those of "auto" without Java. What pycocoevalcap calls "CIDEr"
         is CIDEr-D here.
     df: the document frequencies of CIDEr-D and CIDEr, or references to count them in, in the form of `references`. None
         counts them in `references`, which must then be of many images: for a single image CIDEr-D is 0.
@@ -101,65 +102,43 @@ def evaluate(
     Raise DataError for ids without a counterpart, images without references, captions that are not text and those of
     more than MAX_WORDS words, and ConfigError for an unknown metric and for a named metric whose program is missing.
     """
-    columns = _columns(metrics)
+    columns = {name: METRICS.get(name) for name in _columns(metrics)}
     _check(predictions, references)
     tokenize = (lambda caption: caption) if tokenized else _tokenize
     candidates = [tokenize(caption) for caption in predictions.values()]
     groups = [[tokenize(caption) for caption in references[image]] for image in predictions]
-    words = [candidate.split() for candidate in candidates]
-    word_groups = [[caption.split() for caption in group] for group in groups]
+    given, source = (None, SCORED) if df is None else resolve_document_frequencies(df, (), tokenized=tokenized)
+    captions = CaptionSet(candidates, groups, given, spice_jars)
 
     values: dict[str, _Values] = {}
+    measured: dict[Measure, Any] = {}
     counts: dict[str, Sequence[Sequence[float]]] = {}
-    documents = source = None
     notices: list[str] = []
-    if not {*BLEU}.isdisjoint(columns):
-        statistics = [bleu_statistics(*image) for image in zip(words, word_groups, strict=True)]
-        total, per_image = bleu_scores(np.sum(statistics, axis=0)).tolist(), bleu_scores(statistics).T.tolist()
-        values |= {name: (total[n], per_image[n]) for n, name in enumerate(BLEU)}
-        counts["BLEU"] = statistics
-    if "ROUGE-L" in columns:
-        # The reference program splits at single spaces for ROUGE-L, so that an empty caption is one empty token, and at
-        # any white space for the others, so that the U+00A0 of "3 1/2" makes two.
-        images = zip(candidates, groups, strict=True)
-        values["ROUGE-L"] = _mean(
-            [rouge_l(candidate.split(" "), [text.split(" ") for text in group]) for candidate, group in images]
-        )
-    if not {"CIDEr-D", "CIDEr"}.isdisjoint(columns):
-        frequencies, source = resolve_document_frequencies(df, word_groups, tokenized=tokenized)
-        documents = frequencies.documents
-        for name, score in (("CIDEr-D", cider_d), ("CIDEr", cider)):
-            if name in columns:
-                images = zip(words, word_groups, strict=True)
-                values[name] = _mean([score(*image, frequencies) for image in images])
-
-    def run(name: str) -> _Values:
-        """Return METEOR or SPICE, which Java programs compute."""
-        if name == "SPICE":
-            return spice(candidates, groups, spice_jars)
-        matches = count_matches(candidates, groups)
-        counts["METEOR"] = matches.tolist()
-        return float(meteor_scores(matches.sum(0))), meteor_scores(matches).tolist()
-
-    for name in columns:
-        if (metric := METRICS.get(name)) is not None:
-            values[name] = _mean(_compute(name, metric, candidates, groups))
-        if name in ("METEOR", "SPICE"):
+    for name, metric in columns.items():
+        if metric.measure not in measured:
             try:
-                values[name] = run(name)
+                measured[metric.measure] = metric.measure(captions)
             except LegendaError as error:
-                if metrics != "auto":
+                if metrics != "auto" or not metric.needs_java:
                     raise
                 notices.append(f"no {name}: {error}")
                 values[name] = None, [None] * len(candidates)
+                continue
+        result = measured[metric.measure]
+        if metric.total is None:
+            values[name] = _mean(result), result
+        else:
+            counts[name], parts = result, np.asarray(result)
+            values[name] = float(metric.total(parts.sum(axis=0))), metric.total(parts).tolist()
     if notices:
         warnings.warn("; ".join(notices), stacklevel=2)
 
+    has_documents = any(metric.needs_document_frequencies for metric in columns.values())
     return Scores(
         {name: values[name][0] for name in columns},
         {image: {name: values[name][1][n] for name in columns} for n, image in enumerate(predictions)},
-        documents,
-        source,
+        captions.document_frequencies.documents if has_documents else None,
+        source if has_documents else None,
         tuple(notices),
         counts,
     )
@@ -168,7 +147,11 @@ def evaluate(
 def _columns(metrics: str | Sequence[str]) -> list[str]:
     """Return the metrics to compute, in the order of METRICS."""
     if metrics in ("auto", "fast"):
-        return [*WITHOUT_JAVA, *(("METEOR", "SPICE") if metrics == "auto" else ()), *METRICS.registered]
+        return [
+            name
+            for name, metric in ((name, METRICS.get(name)) for name in METRICS)
+            if metric.by_default and (metrics == "auto" or not metric.needs_java)
+        ]
     names = [metrics] if isinstance(metrics, str) else list(metrics)
     if not names:
         raise ConfigError('metrics names no metric; give names or "auto"')
@@ -176,19 +159,48 @@ def _columns(metrics: str | Sequence[str]) -> list[str]:
         if name not in (*METRICS, "BLEU"):
             hint = did_you_mean(str(name), [*METRICS, "BLEU", "fast", "auto"])
             raise ConfigError(f"there is no metric {name!r}; {hint}{PLUGIN_HINT}")
-    return [name for name in METRICS if name in names or (name in BLEU and "BLEU" in names)]
+    return [name for name in METRICS if name in names or ("BLEU" in names and re.fullmatch(r"BLEU-\d", name))]
 
 
-def _compute(name: str, metric: Metric, candidates: Sequence[str], groups: Sequence[Sequence[str]]) -> Sequence[float]:
-    """Return what a registered metric returns, as floats; raise ConfigError unless that is a number an image."""
-    values = [float(value) for value in metric(candidates, groups)]
-    if len(values) != len(candidates) or not all(map(isfinite, values)):
-        raise ConfigError(f"the metric {name!r} must return a finite number for each of {len(candidates)} images")
-    return values
+def describe_metrics() -> str:
+    """Return what the library's metrics and their sets are, for the help of a command."""
+    metrics = {name: METRICS.get(name) for name in METRICS.own}
+    fast, java, named = (
+        ", ".join(name for name, metric in metrics.items() if (metric.by_default, metric.needs_java) == kind)
+        for kind in ((True, False), (True, True), (False, False))
+    )
+    return f"Names of metrics; fast is {fast}; auto is these and {java} where their programs are; and {named}."
 
 
-def _mean(per_image: Sequence[float]) -> _Values:
-    return fmean(per_image), per_image
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Return the mean of the images that have a value, by NumPy's sum as in pycocoevalcap; None without one."""
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+F = TypeVar("F", bound=Callable[[Sequence[str], Sequence[Sequence[str]]], Sequence[float]])
+
+
+def register_metric(name: str, *, lower_is_better: bool = False) -> Callable[[F], F]:
+    """Return a decorator that adds a function as a metric, which reports explain by the first line of its docstring.
+
+    The function takes the tokenized captions of images and the references of each, and returns a number for each image;
+    the score is their mean.
+    """
+
+    def decorate(function: F) -> F:
+        def measure(captions: CaptionSet) -> list[float]:
+            values = [float(value) for value in function(captions.captions, captions.references)]
+            if len(values) != len(captions.captions) or not all(map(isfinite, values)):
+                count = len(captions.captions)
+                raise ConfigError(f"the metric {name!r} must return a finite number for each of {count} images")
+            return values
+
+        description = (inspect.getdoc(function) or name).splitlines()[0]
+        METRICS.add(name, Metric(measure, description, lower_is_better=lower_is_better), function.__module__)
+        return function
+
+    return decorate
 
 
 def resolve_document_frequencies(

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from legenda.errors import LegendaError
+from legenda.metrics.metric import Metric
 from legenda.metrics.spice import find_program, run_java
 
 _SEPARATOR = " ||| "
@@ -77,3 +78,11 @@ def meteor_scores(counts: ArrayLike) -> NDArray[np.float64]:
 def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
     """Return the quotient, and 0 where there is nothing below."""
     return np.divide(above, below, out=np.zeros(np.broadcast(above, below).shape), where=below > 0)
+
+
+METEOR = Metric(
+    lambda captions: count_matches(captions.captions, captions.references),
+    "words, stems, synonyms and paraphrases that match a reference, in its order",
+    total=meteor_scores,
+    needs_java=True,
+)

@@ -11,15 +11,14 @@ Rejective Multiple Test Procedure", 1979.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from legenda.errors import ConfigError, DataError
-from legenda.metrics.bleu import bleu_scores
-from legenda.metrics.evaluation import BLEU, Scores
-from legenda.metrics.meteor import meteor_scores
+from legenda.metrics.evaluation import METRICS, Scores
+from legenda.metrics.metric import Measure
 
 _AT_ONCE = 4_000_000  # weights held in memory at a time
 
@@ -45,13 +44,6 @@ class Difference:
     p: float
 
 
-_SUMMED: dict[str, tuple[tuple[str, ...], Callable[[np.ndarray], np.ndarray]]] = {
-    "BLEU": (BLEU, bleu_scores),
-    "METEOR": (("METEOR",), lambda sums: meteor_scores(sums)[..., np.newaxis]),
-}
-"""The metrics of each entry of `Scores.counts`, and their scores, (..., metrics), of sums over images, (..., parts)."""
-
-
 def intervals(
     scores: Scores, *, resamples: int = 1000, confidence: float = 0.95, seed: int = 0
 ) -> dict[str, Interval | None]:
@@ -63,8 +55,8 @@ def intervals(
     _check_settings(resamples, confidence)
     bounds: dict[str, Interval | None] = {}
     order = _positions(scores)
-    for key, counts in scores.counts.items():
-        (names, score), sums = _SUMMED[key], np.array(counts, float)[order]
+    for names in _summed_together(scores.counts):
+        score, sums = _scorer(names), np.array(scores.counts[names[0]], float)[order]
         drawn = np.concatenate([score(weights @ sums) for weights in _bootstrap(len(sums), resamples, seed)])
         bounds |= {name: _interval(drawn[:, n], confidence) for n, name in enumerate(names)}
     for name, value in scores.corpus.items():
@@ -95,9 +87,10 @@ def compare(
         raise DataError("the two sets were scored with different document frequencies; score both with the same ones")
     positions = [_positions(side) for side in (first, second)]
     comparisons: dict[str, Difference | None] = {}
-    for key in [key for key in first.counts if key in second.counts]:
-        a, b = (np.array(side.counts[key], float)[at] for side, at in zip((first, second), positions, strict=True))
-        comparisons |= _compare_sums(key, a, b, resamples, confidence, seed)
+    for names in _summed_together(name for name in first.counts if name in second.counts):
+        sides = zip((first, second), positions, strict=True)
+        a, b = (np.array(side.counts[names[0]], float)[at] for side, at in sides)
+        comparisons |= _compare_sums(names, a, b, resamples, confidence, seed)
     for name, value in first.corpus.items():
         if value is None or second.corpus.get(name) is None:
             comparisons[name] = None
@@ -105,6 +98,20 @@ def compare(
             differences = _values(first, name)[positions[0]] - _values(second, name)[positions[1]]
             comparisons[name] = _compare_means(differences[~np.isnan(differences)], resamples, confidence, seed)
     return {name: comparisons[name] for name in first.corpus}
+
+
+def _summed_together(metrics: Iterable[str]) -> list[list[str]]:
+    """Return the names of metrics that sum counts over images, those of the same counts together."""
+    groups: dict[Measure, list[str]] = {}
+    for name in metrics:
+        groups.setdefault(METRICS.get(name).measure, []).append(name)
+    return list(groups.values())
+
+
+def _scorer(names: Sequence[str]) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the function from sums of counts, `(..., parts)`, to the scores of metrics, `(..., metrics)`."""
+    totals = [total for name in names if (total := METRICS.get(name).total) is not None]
+    return lambda sums: np.stack([total(sums) for total in totals], axis=-1)
 
 
 def interval_of_ratio(
@@ -175,10 +182,10 @@ def _compare_means(differences: np.ndarray, resamples: int, confidence: float, s
 
 
 def _compare_sums(
-    key: str, a: np.ndarray, b: np.ndarray, resamples: int, confidence: float, seed: int
+    names: Sequence[str], a: np.ndarray, b: np.ndarray, resamples: int, confidence: float, seed: int
 ) -> dict[str, Difference]:
     """Compare the scores of sums over images; a, b: the counts of both sets, (images, parts)."""
-    names, score = _SUMMED[key]
+    score = _scorer(names)
     drawn = np.concatenate([score(weights @ a) - score(weights @ b) for weights in _bootstrap(len(a), resamples, seed)])
     coins = np.random.default_rng([seed, 1])
     swapped = []

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from legenda.errors import ConfigError, DataError, did_you_mean
-from legenda.metrics.bleu import MAX_ORDER, bleu_scores, bleu_statistics
-from legenda.metrics.cider import DocumentFrequencies, TfIdf, consensus
+from legenda.metrics.bleu import bleu_scores, bleu_statistics
+from legenda.metrics.cider import consensus
+from legenda.text.ngrams import MAX_ORDER, DocumentFrequencies, TfIdf
 
 Eos = Literal["keep", "append", "drop"]
 Ids = tuple[int, ...]
@@ -123,8 +124,8 @@ class CiderD(_Reward):
             raise ConfigError(f"df is {df!r}; {did_you_mean(str(df), ['references', 'captions'])}")
 
     def _score(self, samples: list[Ids], references: list[Ids]) -> ArrayLike:
-        vectors = [TfIdf.of(reference, self.df) for reference in references]
-        return [consensus(TfIdf.of(sample, self.df), vectors) for sample in samples]
+        vectors = [TfIdf.of(reference, self.df.weight) for reference in references]
+        return [consensus(TfIdf.of(sample, self.df.weight), vectors) for sample in samples]
 
 
 class BleuReward(_Reward):

@@ -7,6 +7,8 @@ and for several references.
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from legenda.metrics.metric import CaptionSet, Metric
+
 _BETA = 1.2
 
 
@@ -40,3 +42,18 @@ def _common_subsequence(length: int, positions: Mapping[str, int], other: Sequen
             hits = row & positions[token]
             row = ((row + hits) | (row - hits)) & all_bits
     return length - row.bit_count()
+
+
+def _measure(captions: CaptionSet) -> list[float]:
+    """Return the score of each image.
+
+    The reference program splits at single spaces for ROUGE-L, so that an empty caption is one empty token, and at any
+    white space for the others, so that the U+00A0 of "3 1/2" makes two.
+    """
+    return [
+        rouge_l(caption.split(" "), [reference.split(" ") for reference in references])
+        for caption, references in captions
+    ]
+
+
+ROUGE_L = Metric(_measure, "longest common subsequence with a reference")

@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal, TypeVar
 
 import numpy as np
+from pydantic import Field
 from rich import box
 from rich.table import Table
 
@@ -23,7 +24,6 @@ from legenda.errors import ConfigError, DataError
 from legenda.images.regions import coco_number
 from legenda.io import get_field, parse_json, read_text
 from legenda.metrics import (
-    WITHOUT_JAVA,
     Difference,
     DocumentFrequencies,
     Interval,
@@ -36,8 +36,8 @@ from legenda.metrics import (
     score_oracle,
     vocabulary_size,
 )
-from legenda.metrics.cider import COCO
-from legenda.metrics.evaluation import as_tokens, resolve_document_frequencies
+from legenda.metrics.cider import COCO, coco_frequencies
+from legenda.metrics.evaluation import as_tokens, describe_metrics, resolve_document_frequencies
 from legenda.text.annotations import SHARDS, listed_rows, load_annotations, parse_captions
 from legenda.text.tables import Columns, Row, image_name, is_json, read_rows
 
@@ -228,8 +228,7 @@ class ScoreOptions(Config):
     """Use at most this many references of each image, the first ones; COCO's c5 has 5."""
     c40: Path | None = None
     """COCO's second set of references, 40 an image for some of the images; scored in a table of its own."""
-    metrics: tuple[str, ...] = ("auto",)
-    """Names such as BLEU ROUGE-L CIDEr-D CIDEr METEOR SPICE; auto is all but CIDEr, fast those of auto without Java."""
+    metrics: tuple[str, ...] = Field(("auto",), description=describe_metrics())
     document_frequencies: Path | None = None
     """References to count CIDEr-D's document frequencies in, such as captions_val2014.json, or coco for those of COCO
     that Legenda holds; default: those scored."""
@@ -355,7 +354,7 @@ def _score_samples(options: ScoreOptions, predictions: Captions) -> ScoringRepor
     references = {image: known.captions[image] for image in samples}
     frequencies = _count_document_frequencies(options.document_frequencies)
     diversity = measure_diversity(samples, df=references if frequencies is None else frequencies)
-    metrics = WITHOUT_JAVA if options.metrics in _SETS else options.metrics
+    metrics = "fast" if options.metrics in _SETS else options.metrics
     oracles = score_oracle(samples, references, metrics=metrics, df=frequencies)
     source = str(options.document_frequencies or options.references)
     results = {
@@ -411,7 +410,7 @@ def _count_document_frequencies(path: Path | None) -> DocumentFrequencies | None
     if path is None:
         return None
     if str(path) == COCO and not path.exists():
-        return DocumentFrequencies.of_coco()
+        return coco_frequencies()
     return resolve_document_frequencies(read_references(path), (), tokenized=False)[0]
 
 

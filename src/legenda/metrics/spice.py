@@ -24,6 +24,7 @@ import numpy as np
 
 from legenda.errors import ConfigError, DataError, LegendaError, first_line, install_line
 from legenda.io import verified
+from legenda.metrics.metric import Metric
 
 JAVA_VARIABLE = "LEGENDA_JAVA"
 """The environment variable with the path of the `java` to use."""
@@ -216,3 +217,10 @@ def download_jars(folder: str | Path, *, url: str = MAVEN_CENTRAL, jars: Mapping
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+SPICE = Metric(
+    lambda captions: spice(captions.captions, captions.references, captions.spice_jars)[1],
+    "objects, attributes and relations that the references name too",
+    needs_java=True,
+)

@@ -10,8 +10,7 @@ less probably right.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -24,15 +23,14 @@ from legenda.photo.layout import CLASSES, START_WORD
 from legenda.run_folder import ASSETS, CONFIG, PACKAGED, VOCABULARY
 from legenda.runtime.search import SearchOutput
 from legenda.text import Vocabulary
+from legenda.text.ngrams import MAX_ORDER, Ngram, TfIdf
 
 CONSENSUS = "consensus.safetensors"
 INPUTS = START_WORD
 """Channels of the whole image, region 0, from which the mean is predicted."""
 UNLIKELY = 0.5
 """Probability of a thing below which a caption that names it scores less."""
-_ORDERS = 4
 _HINT = "install legenda again, or remove consensus from the model's config.json"
-Ngram = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +68,7 @@ class Consensus:
         M = len(tensors.get("ngrams", ()))
         expected = {"mean": (INPUTS,), "scale": (INPUTS,), "weight": (M, INPUTS), "bias": (M,), "idf": (M,)}
         expected |= {"shown.weight": (CLASSES, INPUTS), "shown.bias": (CLASSES,), "names": shapes.get("names")}
-        if shapes != expected | {"rare": (1,), "ngrams": (M, _ORDERS), "penalty": (1,), "confidence": (4,)}:
+        if shapes != expected | {"rare": (1,), "ngrams": (M, MAX_ORDER), "penalty": (1,), "confidence": (4,)}:
             raise CheckpointError(f"{folder / CONSENSUS} has other tensors than it should; {_HINT}")
         grams = [tuple(token for token in row if token >= 0) for row in tensors["ngrams"].tolist()]
         idf = dict(zip(grams, tensors["idf"].tolist(), strict=True))
@@ -139,20 +137,11 @@ class Consensus:
     def _score(self, expected: np.ndarray, caption: Sequence[int]) -> float:
         values = normalized(caption, self.idf, self.rare)
         terms = (value * expected[self.slots[gram]] for gram, value in values.items() if gram in self.slots)
-        return 10 / _ORDERS * sum(terms)
-
-
-def ngrams(caption: Sequence[int]) -> Iterator[Ngram]:
-    """Yield the n-grams of 1 to 4 tokens of a caption."""
-    for n in range(1, _ORDERS + 1):
-        for start in range(len(caption) - n + 1):
-            yield tuple(caption[start : start + n])
+        return 10 / MAX_ORDER * sum(terms)
 
 
 def normalized(caption: Sequence[int], idf: Mapping[Ngram, float], rare: float) -> dict[Ngram, float]:
     """Return the TF-IDF vectors of a caption, one for each n, of length 1 each; rare: the idf of other n-grams."""
-    values = {gram: count * idf.get(gram, rare) for gram, count in Counter(ngrams(caption)).items()}
-    squares = [1e-12] * (_ORDERS + 1)
-    for gram, value in values.items():
-        squares[len(gram)] += value * value
-    return {gram: value / squares[len(gram)] ** 0.5 for gram, value in values.items()}
+    vectors = TfIdf.of(caption, lambda gram: idf.get(gram, rare))
+    norms = [math.sqrt(norm * norm + 1e-12) for norm in vectors.norms]
+    return {gram: value / norms[len(gram) - 1] for gram, value in vectors.values.items()}

@@ -60,7 +60,7 @@ class ReportOptions(Config):
 
 @dataclass(frozen=True)
 class ScoreColumn:
-    """One column of the score table; higher values are better.
+    """One column of the score table, of which the best value is marked: the highest, unless `lower_is_better`.
 
     `key` selects the value from `ModelRun.scores`; `percent` shows 0..1 as 0..100 %.
     """
@@ -69,6 +69,7 @@ class ScoreColumn:
     label: str
     explanation: str
     percent: bool = False
+    lower_is_better: bool = False
 
 
 @dataclass(frozen=True)

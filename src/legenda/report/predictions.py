@@ -5,7 +5,6 @@ It also holds what reports of runs have in common with it: descriptions of metri
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -30,14 +29,8 @@ SCENE_METRICS = {
     "size": "size scenes: which of two equal shapes is larger; 1 in 2 by chance",
     "bind": "bind scenes: the relation of the two things of one color; 1 in 2 by chance",
 }
-_METRICS = {
-    **SCENE_METRICS,
-    "CIDEr-D": "similarity to the references with rare n-grams weighted more; 0 to 10, often reported times 100",
-    "BLEU-1": "share of words that a reference has, with a penalty for short captions",
-    "BLEU-4": "the same for n-grams of one to four words",
-    "ROUGE-L": "longest common subsequence with a reference",
-}
-"""The metrics of the page with their descriptions, in the order of the columns."""
+_FIRST, _LEFT_OUT = ("CIDEr-D", "BLEU-1", "BLEU-4", "ROUGE-L"), {"BLEU-2", "BLEU-3"}
+"""The metrics of the first columns, and those without one."""
 
 
 def write_prediction_report(
@@ -156,12 +149,12 @@ def score_with_intervals(captions: Mapping[str, str], references: References, sc
 def score_columns(metrics: Iterable[str]) -> list[ScoreColumn]:
     """Return the columns of the page for those of its metrics that were measured."""
     measured = set(metrics)
-    descriptions = _METRICS | {name: inspect.getdoc(METRICS.get(name)) or name for name in METRICS.registered}
-    return [
-        ScoreColumn(name, name, description.splitlines()[0], percent=name in SCENE_METRICS)
-        for name, description in descriptions.items()
-        if name in measured
-    ]
+    columns = [ScoreColumn(name, name, text, percent=True) for name, text in SCENE_METRICS.items() if name in measured]
+    for name in dict.fromkeys((*_FIRST, *METRICS)):
+        if name in measured and name not in _LEFT_OUT:
+            metric = METRICS.get(name)
+            columns.append(ScoreColumn(name, name, metric.description, lower_is_better=metric.lower_is_better))
+    return columns
 
 
 def summarize(report: Report, results: Mapping[str, EvaluationResult], path: Path) -> str:

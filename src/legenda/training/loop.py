@@ -22,6 +22,7 @@ from rich.progress import TextColumn
 
 from legenda.errors import ConfigError, did_you_mean
 from legenda.io import atomic_write
+from legenda.metrics import METRICS
 from legenda.models.base import Model, eval_mode
 from legenda.models.checkpoint import build_on_meta
 from legenda.models.registry import build_model
@@ -55,10 +56,12 @@ _BATCH_SIZE = 50
 
 
 def check_monitor(name: str, task: Task, stage: str) -> None:
-    """Raise ConfigError, naming the stage, unless validation computes the score `name`."""
+    """Raise ConfigError, naming the stage, unless validation computes the score `name`, higher for better models."""
     known = task.metric_names()
     if name not in known:
         raise ConfigError(f"{stage}.monitor={name!r} is not a validation score; {did_you_mean(name, known)}")
+    if name in METRICS and METRICS.get(name).lower_is_better:
+        raise ConfigError(f"{stage}.monitor={name!r} is lower for better models; choose one that is higher")
 
 
 def validate(

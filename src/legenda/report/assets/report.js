@@ -41,7 +41,7 @@
     const format = columnFormatter(column, runs);
     const known = runs.map((run) => run.scores[column.key]).filter((value) => value !== null);
     const differ = new Set(known.map(format)).size > 1;
-    const best = differ ? format(Math.max(...known)) : null;
+    const best = differ ? format((column.lower_is_better ? Math.min : Math.max)(...known)) : null;
     return runs.map((run, index) => {
       const value = run.scores[column.key];
       const cell = html("td");
