@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import glob
 import gzip
+import hashlib
 import json
 import os
 import pickle
@@ -29,6 +31,7 @@ MAX_BYTES = 1 << 28
 """Bytes that a file may always hold, however well it is compressed."""
 MAX_RATIO = 20
 """Bytes for every byte of a larger file; arrays of floats, annotations and text compress less."""
+_BLOCK = 1 << 12
 _SHELL_PIPE = re.compile(r"/dev/(stdin|fd/[0-9]+)|/proc/(self|[0-9]+)/fd/[0-9]+")
 
 IMAGE_SUFFIXES = frozenset(
@@ -51,6 +54,7 @@ def atomic_write(path: str | Path, *, sync: bool = False) -> Iterator[Path]:
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise DataError(f"{path} is no regular file; name a file to write")
     partial = partial_path(path)
+    _unfinished.add(partial)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)  # less the umask
@@ -69,6 +73,31 @@ def atomic_write(path: str | Path, *, sync: bool = False) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # such as a folder that is a file
             partial.unlink(missing_ok=True)
+        _unfinished.discard(partial)
+
+
+@contextmanager
+def partial_folder(path: str | Path) -> Iterator[Path]:
+    """Yield a new folder beside `path`, to be renamed to it when it is whole; remove what is left of it at the end."""
+    folder = partial_path(Path(path))
+    _unfinished.add(folder)
+    try:
+        folder.mkdir(parents=True)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        _unfinished.discard(folder)
+
+
+_unfinished: set[Path] = set()
+"""Files and folders that are being written, which a second signal may leave."""
+
+
+@atexit.register
+def _remove_unfinished() -> None:
+    for path in list(_unfinished):
+        with suppress(OSError):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def partial_path(path: Path) -> Path:
@@ -186,10 +215,24 @@ def open_regular(path: str | Path) -> BinaryIO:
     return file
 
 
-def check_regular(path: str | Path) -> None:
-    """Raise DataError where a file is there and is a device or a pipe, which libraries would open."""
-    with suppress(OSError):
-        open_regular(path).close()
+def check_regular(*paths: Path) -> None:
+    """Raise DataError for a device or a pipe, which a library would open; links are followed."""
+    for path in paths:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise DataError(f"{path} is no regular file; name a file, or put one in its place")
+
+
+def file_digest(path: Path, budget: int) -> bytes:
+    """Return a digest of the size and the content of a file; of one beyond a budget, of blocks at equal distances."""
+    digest = hashlib.blake2b(digest_size=8)
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        digest.update(str(size).encode())
+        distance = _BLOCK if size <= budget else -(-size // max(budget // _BLOCK, 1))
+        for start in range(0, size, distance):
+            file.seek(start)
+            digest.update(file.read(_BLOCK))
+    return digest.digest()
 
 
 def read_bytes(path: str | Path, hint: str = "check the path") -> bytes:
@@ -301,5 +344,7 @@ def verified(read: Callable[[], Any], path: str | Path, hint: str) -> Any:
         return read()
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist; {hint}") from error
+    except PermissionError as error:
+        raise DataError(f"{path} cannot be read (no permission); change its mode, or {hint}") from error
     except Exception as error:  # readers of damaged files raise exceptions of any type
         raise DataError(f"{path} cannot be read ({first_line(error)}); {hint}") from error

@@ -4,14 +4,18 @@ import dataclasses
 import math
 import re
 import shutil
+from pathlib import Path
 
+import numpy as np
 import pytest
 from small_runs import DATA, TRAINING, open_scenes, run
 
+import legenda
 from command_results import everything_in
 from legenda.data.captions import DataModule
-from legenda.errors import LegendaError
+from legenda.errors import CheckpointError, LegendaError
 from legenda.extras.vqa.data import SceneQuestionsData
+from legenda.features.convert import convert
 from legenda.run_folder import STATE
 from legenda.tasks.base import describe_split
 from legenda.text import Vocabulary
@@ -106,6 +110,42 @@ def test_the_digest_of_a_split_covers_records_and_no_functions():
     changed = dataclasses.replace(split, examples=(first, *split.examples[1:]))
     assert describe_split(split) == describe_split(again) != describe_split(changed)
     assert describe_split(split).startswith("4 examples, sha256 ")
+
+
+TINY = {
+    "model": {"dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8},
+    "training": {"epochs": 1, "batch_size": 4, "eval_beam_size": 1},
+}
+
+
+def feature_folder(folder: Path, seed: int) -> Path:
+    rng = np.random.default_rng(seed)
+    folder.mkdir(exist_ok=True)
+    for n in range(16):
+        box = np.tile(np.float32([0.1, 0.1, 0.5, 0.5]), (3, 1))
+        np.savez(folder / f"{n}.npz", feat=rng.random((3, 4), np.float32), bbox=box)
+    return folder
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_features_that_changed_under_a_run_are_noticed(tmp_path, packed):
+    table = "".join(f"{n}.jpg,a dog number {n} runs,{'val' if n > 11 else 'train'}\n" for n in range(16))
+    (tmp_path / "t.csv").write_text("file,caption,split\n" + table)
+
+    def train_on(seed: int, epochs: int) -> None:
+        store = feature_folder(tmp_path / "moving", seed)
+        if packed:
+            store = tmp_path / "moving.safetensors"
+            convert([tmp_path / "moving"], store)
+        data = {"annotations": tmp_path / "t.csv", "features": store, "min_count": 1}
+        training = {**TINY["training"], "epochs": epochs}
+        changes = {**TINY, "training": training, "data": data}
+        legenda.train("flickr8k.transformer", changes, out=tmp_path / "run", stages="first", precision="float32")
+
+    train_on(0, 1)
+    train_on(0, 2)
+    with pytest.raises(CheckpointError, match=r"other data \(data_digest.features is values of 12 of 12 images"):
+        train_on(1, 3)
 
 
 @pytest.mark.parametrize("name", ["config.json", STATE])

@@ -175,6 +175,10 @@ class HubData(BackboneData):
 
         return read
 
+    def digest_images(self, images: Sequence[CaptionedImage]) -> str:
+        """Return a digest of the data set, of which the images are a part."""
+        return f"{len(images)} images of {self._digest()}"
+
     def extract(self) -> None:
         """Extract the features of all images; a stopped call is continued, from the start of the stream."""
         fetchers: dict[str, Callable[[np.ndarray], list[Any]]] = {}

@@ -15,13 +15,12 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
 from legenda.errors import DataError, LegendaError, did_you_mean, import_extra
 from legenda.images.files import MAX_FETCHED_BYTES, fetch, is_web_url
-from legenda.io import open_regular, read_text, verified
+from legenda.io import file_digest, open_regular, read_text, verified
 from legenda.registry import reason_of
 
 _FORMATS = ("parquet", "arrow", "csv", "json", "imagefolder", "webdataset")
@@ -31,7 +30,6 @@ _CARDS = ("README.md", ".huggingface.yaml")
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _SAMPLED_BYTES = 256 << 20
 """Bytes of all files that the digest of a data set covers; of larger ones, blocks at equal distances."""
-_BLOCK = 1 << 12
 _HINT = "name a data set of Hugging Face's hub, a folder or parquet files"
 
 
@@ -187,9 +185,9 @@ def _open(
     caches = () if streaming else (datasets.config.DOWNLOADED_DATASETS_PATH, _hub_cache())
     digest = hashlib.blake2b(repr((subset, [os.path.relpath(file, root) for file in opened])).encode(), digest_size=8)
     if is_table is not None:
-        budget = max(_BLOCK, _SAMPLED_BYTES // max(len(opened), 1))
+        budget = _SAMPLED_BYTES // max(len(opened), 1)
         for file in opened:
-            digest.update(_sample(Path(file), budget))
+            digest.update(file_digest(Path(file), budget))
     return HubSource(name, root, tuple(map(str, caches)), dict(parts), tuple(opened), digest.hexdigest())
 
 
@@ -321,16 +319,3 @@ def _is_broken(file: str, columns: Sequence[str]) -> bool:
     except Exception:  # readers of damaged files raise exceptions of any type
         return True
     return False
-
-
-def _sample(path: Path, budget: int) -> bytes:
-    """Return a digest of the size of a file and its content; of a larger one, of blocks at equal distances."""
-    digest = hashlib.blake2b(digest_size=8)
-    with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        digest.update(str(size).encode())
-        count = budget // _BLOCK
-        for start in range(0, size, _BLOCK) if size <= budget else islice(range(0, size, -(-size // count)), count):
-            file.seek(start)
-            digest.update(file.read(_BLOCK))
-    return digest.digest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,15 +21,18 @@ from legenda.errors import DataError
 from legenda.extractors.base import load_extractor
 from legenda.extractors.extraction import extract_missing
 from legenda.features import open_features
-from legenda.features.base import FeatureStore
+from legenda.features.base import DigestedReader, FeatureStore
 from legenda.images.extractor import Extractor, run_extractor
 from legenda.images.files import read_image
+from legenda.io import file_digest
 from legenda.regions import Regions
 from legenda.text.annotations import CaptionedImage
 
 ImageReader = Callable[[np.ndarray], list[Image.Image]]
 """A function from positions in a split `(B,)` to their images."""
 _READERS = 8
+_DIGESTED = 1000
+"""Image files of which a run keeps a digest."""
 
 
 class BackboneData(CaptionedData):
@@ -54,6 +58,10 @@ class BackboneData(CaptionedData):
 
     def reader(self, images: Sequence[CaptionedImage]) -> ImageReader:
         """Return what reads the images of a split."""
+        raise NotImplementedError
+
+    def digest_images(self, images: Sequence[CaptionedImage]) -> str:
+        """Return a digest of a sample of the images of a split."""
         raise NotImplementedError
 
     def extract(self) -> None:
@@ -95,8 +103,9 @@ class BackboneData(CaptionedData):
                 extracted = run_extractor(extractor, open_images(positions), [ids[position] for position in positions])
                 return Regions.stack([Regions.from_numpy(*regions) for regions in extracted])
 
+            reader = DigestedReader(read, partial(self.digest_images, images))
             return CaptionDataset(
-                ids, references, read, self.source, extractor.name, open_images=open_images, window=window
+                ids, references, reader, self.source, extractor.name, open_images=open_images, window=window
             )
 
         return RegionSource(captions, feature_dim=0, has_boxes=True)
@@ -140,6 +149,12 @@ class ImageData(BackboneData, KarpathyData):
     def reader(self, images: Sequence[CaptionedImage]) -> ImageReader:
         """Return what reads image files in threads; it raises DataError, naming one, that cannot be read."""
         return partial(_read_files, [self._path(image) for image in images])
+
+    def digest_images(self, images: Sequence[CaptionedImage]) -> str:
+        """Return a digest of blocks of at most 1,000 of the image files."""
+        sample = images[:: -(-len(images) // _DIGESTED) or 1]
+        files = b"".join(file_digest(self._path(image), 1 << 16) for image in sample if self._path(image).is_file())
+        return f"{len(sample)} of {len(images)} files, blake2b {hashlib.blake2b(files, digest_size=8).hexdigest()}"
 
     def with_extractor(self, extractor: Extractor) -> ImageData:
         """Return the same images, whose regions an extractor makes whenever they are read, for an evaluation."""

@@ -5,11 +5,13 @@ Several are read as one, in which one rule finds the images of a data set.
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -64,6 +66,10 @@ class FeatureStore(ABC):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.path,)
+
+    def stored_checksums(self, positions: np.ndarray) -> np.ndarray:  # noqa: ARG002 - of the base class
+        """Return the checksums of images that the file holds, or nothing."""
+        return np.empty(0, np.int64)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -130,6 +136,23 @@ RegionReader = Callable[[np.ndarray], "Regions"]
 """A function from positions in a split `(B,)` to the Regions of their images."""
 
 
+@dataclass(frozen=True)
+class DigestedReader:
+    """A reader of regions, and a function that returns a digest of a sample of what it reads."""
+
+    read: RegionReader
+    digest: Callable[[], str]
+
+    def __call__(self, positions: np.ndarray) -> Regions:
+        """Return the regions of the images at these positions."""
+        return self.read(positions)
+
+
+_DIGESTED_BYTES = 1 << 25
+_DIGESTED_IMAGES = 32
+"""The digest of features covers images until both numbers are reached."""
+
+
 class ConcatFeatureStore:
     """One or more feature stores of one extractor, read as one; one rule for names finds their images.
 
@@ -167,7 +190,7 @@ class ConcatFeatureStore:
                     numbers[digits].append((number, position))
         return numbers
 
-    def reader(self, images: Sequence[str], files: Sequence[str] = ()) -> RegionReader:
+    def reader(self, images: Sequence[str], files: Sequence[str] = ()) -> DigestedReader:
         """Return a reader of the regions of these images by their positions in `images`.
 
         files: the path or name of each image's file, where they are known. Raise DataError, naming one, for images that
@@ -200,4 +223,18 @@ class ConcatFeatureStore:
                 arrays = pack(valid, self.feature_dim, self.has_boxes)
             return Regions.from_numpy(arrays.features, arrays.boxes, arrays.mask)
 
-        return read
+        return DigestedReader(read, partial(self._digest, slots))
+
+    def _digest(self, slots: np.ndarray) -> str:
+        """Return a digest of the checksums of entries, where a store has them, and of the values of as many as fit."""
+        digest, covered, count = hashlib.sha256(), 0, 0
+        for number, store in enumerate(self.stores):
+            digest.update(store.stored_checksums(slots[slots[:, 0] == number, 1]).tobytes())
+        order = np.random.default_rng(0).permutation(len(slots)).tolist()  # so that any part of the images is sampled
+        for number, position in slots[order].tolist():
+            features, boxes = self.stores[number].read_valid(position)
+            digest.update(features.tobytes() + (b"" if boxes is None else boxes.tobytes()))
+            covered, count = covered + features.nbytes, count + 1
+            if covered > _DIGESTED_BYTES and count >= _DIGESTED_IMAGES:
+                break
+        return f"values of {count} of {len(slots)} images, sha256 {digest.hexdigest()[:16]}"

@@ -88,6 +88,10 @@ class PackedFeatureStore(FeatureStore):
         boxes = self._arrays["boxes"][start:stop] if self.has_boxes else None
         return self._arrays["features"][start:stop], boxes
 
+    def stored_checksums(self, positions: np.ndarray) -> np.ndarray:
+        """Return the checksums of images, where the file holds them."""
+        return self._arrays["checksums"][positions] if "checksums" in self._arrays else np.empty(0, np.int64)
+
     def verify(self, position: int) -> None:
         """Raise DataError where an image differs from its checksum."""
         if "checksums" in self._arrays:

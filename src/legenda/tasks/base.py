@@ -258,6 +258,12 @@ def describe_split(split: Any) -> str:
     return f"{len(split)} examples, sha256 {digest.hexdigest()[:16]}"
 
 
+def describe_features(split: Any) -> str | None:
+    """Return a digest of a sample of what the examples of a split are read from; None where it is made anew."""
+    digest = getattr(getattr(split, "read", None), "digest", None)
+    return None if digest is None else digest()
+
+
 def _fields(value: Any) -> dict[str, Any] | None:
     """Return a dataclass as a dictionary, and None for other values that JSON does not have."""
     is_record = dataclasses.is_dataclass(value)

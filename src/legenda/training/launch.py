@@ -33,7 +33,7 @@ from legenda.models.checkpoint import start_from
 from legenda.models.registry import configure
 from legenda.models.weights import load_tensors
 from legenda.run_folder import CONFIG, STATE, WEIGHTS, name_stages, read_config, stages_of
-from legenda.tasks.base import Task, describe_split
+from legenda.tasks.base import Task, describe_features, describe_split
 from legenda.training.checkpoint import read_progress
 from legenda.training.config import TrainingConfig
 from legenda.training.distributed import describe_idle_devices, shard, stage_precision
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _DELETE = "delete the folder to start again"
 DATA_DIGEST = "data_digest"
-"""The section with a digest of the training and of the validation examples."""
+"""The section with digests of the training and of the validation examples, and of a sample of their features."""
 _KEPT = ("environment", "vocabulary")
 """Sections that stay those of the first call; words are compared one by one."""
 
@@ -256,7 +256,12 @@ def train(
         if isinstance(weight, int | float):
             config["consensus"] = weight * _KEPT_CONSENSUS
     config |= {"extractor": task.extractor, "environment": describe_environment(folder)}
-    config[DATA_DIGEST] = {"train": describe_split(task.train), "validation": describe_split(task.validation)}
+    config[DATA_DIGEST] = {
+        "train": describe_split(task.train),
+        "validation": describe_split(task.validation),
+        "features": describe_features(task.train),
+        "validation_features": describe_features(task.validation),
+    }
     with locked(folder) if fabric.is_global_zero else nullcontext():
         if fabric.is_global_zero:
             init_run_dir(folder, config, model)

@@ -22,6 +22,8 @@ MAX_REGIONS = 50
 """An image with more components is none of things on a plain ground."""
 
 _MIN_AREA = 1.5e-4  # of the image's pixels; smaller components are specks
+_MAX_PIXELS = 1 << 21
+"""Larger images are reduced: components take a hundred bytes a pixel."""
 _CONTRAST = 30
 _DARK = 0.5  # of the color: the stripes of striped things
 _PACK = np.array([65536, 256, 1])
@@ -100,7 +102,8 @@ def find_things(image: Image.Image) -> tuple[np.ndarray, np.ndarray]:
     `draw_scene` give the same patch to the last digit at every size and position, near any thing and on any background;
     only the boxes, in 0..1, depend on the position. Raises DataError when nothing, or far too much, stands out.
     """
-    pixels = np.asarray(image.convert("RGB"))
+    factor = math.ceil(math.sqrt(image.width * image.height / _MAX_PIXELS))
+    pixels = np.asarray(image.convert("RGB").reduce(factor))
     border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]]).astype(np.int32)
     codes, counts = np.unique(border @ _PACK, return_counts=True)
     ground = codes[counts.argmax()] // _PACK % 256
