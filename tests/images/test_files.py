@@ -1,6 +1,14 @@
 """Finding image files, and reading all types as upright 8-bit RGB."""
 
 import io
+import os
+import socket
+import struct
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +16,8 @@ import pytest
 from PIL import Image
 
 from legenda.errors import DataError, LegendaError
-from legenda.images import find_images, read_image, to_image
-from legenda.images.files import order_by_size
+from legenda.images import files, find_images, read_image, to_image
+from legenda.images.files import find_names, order_by_size
 
 
 def save(path: Path, image: Image.Image, **options) -> Path:
@@ -204,3 +212,131 @@ def test_larger_images_than_suffice_are_scaled_down(tmp_path, size, read):
     assert [values.shape[1::-1] for values in scaled] == [read, read]
     assert np.abs(scaled[0] - scaled[1]).mean() < 2
     assert read_image(tmp_path / "a.jpg").size == size
+
+
+def header_of_png(width: int, height: int) -> bytes:
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(b"")), (b"IEND", b""))
+    framed = (struct.pack(">I", len(d)) + kind + d + struct.pack(">I", zlib.crc32(kind + d)) for kind, d in chunks)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(framed)
+
+
+@pytest.mark.filterwarnings("ignore:Image size")
+def test_sides_and_pixels_are_limited_before_decoding(tmp_path):
+    for width, height in ((1, 49_000_000), (70_000, 2), (12_000, 12_000)):
+        (tmp_path / "a.png").write_bytes(header_of_png(width, height))
+        with pytest.raises(LegendaError, match=r"a\.png has too many pixels to be read safely"):
+            read_image(tmp_path / "a.png")
+    (tmp_path / "sparse.tif").write_bytes(save(tmp_path / "b.tif", solid(0, "L")).read_bytes())
+    os.truncate(tmp_path / "sparse.tif", 1 << 34)
+    os.truncate(save(tmp_path / "sparse.jpg", solid(0, "L")), 1 << 34)
+    for name in ("sparse.tif", "sparse.jpg"):
+        with pytest.raises(LegendaError, match=r"has 16384 MiB, which are too many"):
+            read_image(tmp_path / name)
+
+
+MODES = {
+    "rgb.jpg": "RGB",
+    "cmyk.jpg": "CMYK",
+    "gray.png": "L",
+    "rgba.png": "RGBA",
+    "la.png": "LA",
+    "p.gif": "P",
+    "bits.png": "1",
+    "i16.png": "I;16",
+    "f.tif": "F",
+    "w.webp": "RGBA",
+    "h.heic": "RGB",
+}
+
+
+@pytest.mark.parametrize("name", MODES)
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_large_images_are_reduced_and_look_the_same(tmp_path, monkeypatch, name, orientation):
+    mode = MODES[name]
+    y, x = np.mgrid[0:96, 0:160]
+    picture = np.stack([x * 255 / 160, y * 255 / 96, (x + y) % 256, 255 - x], -1).astype(np.uint8)
+    image = Image.fromarray(picture, "RGBA").convert("RGBA" if mode in ("RGBA", "LA") else "RGB")
+    image = {
+        "I;16": lambda: Image.fromarray(picture[..., 0].astype(np.uint16) * 257),
+        "F": lambda: Image.fromarray(picture[..., 0].astype(np.float32) / 255),
+    }.get(mode, lambda: image.convert(mode))()
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = save(tmp_path / name, image, **({} if name == "p.gif" else {"exif": exif}))
+    whole = read_image(path)
+    for kept in (whole.width * whole.height // 4, 1000, 200):
+        monkeypatch.setattr(files, "_KEPT_PIXELS", kept)
+        reduced = read_image(path)
+        assert reduced.width * reduced.height <= kept * 1.4
+        assert reduced.mode == "RGB"
+        difference = np.asarray(whole.resize(reduced.size, Image.Resampling.BOX), float) - np.asarray(reduced)
+        assert np.abs(difference).mean() < 12
+
+
+def test_links_to_devices_and_pipes_are_no_images(tmp_path):
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "zero.png").symlink_to("/dev/zero")
+    save(tmp_path / "a.png", solid(0, "L"))
+    assert find_images([tmp_path]) == [tmp_path / "a.png"]
+    for name in ("pipe.png", "zero.png"):
+        with pytest.raises(LegendaError, match=rf"{name} is no regular file"):
+            read_image(tmp_path / name)
+
+
+@contextmanager
+def serving(answer: Callable[[socket.socket], None]) -> Iterator[str]:
+    """Serve every connection by a function; yield the address."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    threading.Thread(target=work, args=(connection,), daemon=True).start()
+
+        def work(connection: socket.socket) -> None:
+            with connection, suppress(OSError):
+                connection.recv(10_000)
+                answer(connection)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def slowly(head: bytes, rest: bytes) -> Callable[[socket.socket], None]:
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(head)
+        for byte in rest:
+            connection.sendall(bytes([byte]))
+            time.sleep(0.05)
+
+    return answer
+
+
+OK = b"HTTP/1.0 200 OK\r\n\r\n"
+
+
+@pytest.mark.parametrize("answer", [slowly(OK, bytes(1000)), slowly(b"", b"HTTP/1.0 200 OK\r\nX: " + bytes(1000))])
+def test_an_address_has_a_time_in_all(monkeypatch, answer):
+    monkeypatch.setattr(files, "FETCH_TIMEOUT_S", 0.3)
+    with serving(answer) as address, pytest.raises(LegendaError, match=r"was not fetched in 0\.3 s"):
+        files.fetch(f"http://{address}/a.png")
+
+
+def test_addresses_follow_one_rule(tmp_path):
+    content = save(tmp_path / "a.png", solid(0, "L")).read_bytes()
+    with serving(lambda connection: connection.sendall(OK + content)) as address:
+        assert find_names([f"HTTP://{address}/a"], allow_urls=True) == [f"HTTP://{address}/a"]
+        assert files.fetch(f"HTTP://{address}/a.png") == content
+        with pytest.raises(LegendaError, match=r"a user or a password, which are not sent") as error:
+            files.fetch(f"http://me:secret@{address}/a.png")
+        assert "secret" not in str(error.value)
+    with pytest.raises(LegendaError, match="add --allow-urls"):
+        find_names([f"HTTP://{address}/a.png"])
+    moved = f"HTTP/1.0 302 Found\r\nLocation: ftp://{address}/a.png\r\n\r\n".encode()
+    with (
+        serving(lambda connection: connection.sendall(moved)) as address,
+        pytest.raises(LegendaError, match="not of http"),
+    ):
+        files.fetch(f"http://{address}/a.png")

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import glob
 import http.client
+import itertools
 import logging
+import math
 import os
+import queue
 import re
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -23,7 +27,7 @@ from io import BytesIO
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Literal, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import numpy as np
 import pillow_heif
@@ -32,7 +36,8 @@ from PIL import Image, ImageOps
 from legenda.errors import ConfigError, DataError, LegendaError, first_line, import_extra
 from legenda.images.extractor import Extractor, run_extractor
 from legenda.images.regions import ImageRegions
-from legenda.io import IMAGE_SUFFIXES, VIDEO_SUFFIXES
+from legenda.io import IMAGE_SUFFIXES, VIDEO_SUFFIXES, open_regular
+from legenda.terminal import check_stopped
 
 T = TypeVar("T")
 
@@ -45,11 +50,13 @@ SUFFIXES: dict[Medium, frozenset[str]] = {
 _NAMED = 5
 """The names of other files that a message gives."""
 MAX_FETCHED_BYTES = 64 << 20
-FETCH_TIMEOUT_S = 20
+FETCH_TIMEOUT_S = 60
+"""Seconds for a URL in all."""
 FETCH_PAUSES_S = (1.0, 2.0)
 """The waits before a second and a third attempt."""
 _LOG = logging.getLogger(__name__)
 _WEB = re.compile("https?://", re.IGNORECASE)
+_USER = re.compile("//[^/?#]*@")
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 _PERMANENT = (FileNotFoundError, ConfigError, ValueError, http.client.InvalidURL)
 
@@ -122,8 +129,31 @@ def reject_url(name: str) -> None:
 def fetch(url: str) -> bytes:
     """Return the content of a URL of http, https or an object store; an attempt that fails is repeated after a pause.
 
-    Raise DataError where it does not exist, cannot be fetched in three attempts, or has over MAX_FETCHED_BYTES.
+    Raise DataError where it does not exist, cannot be fetched in three attempts and FETCH_TIMEOUT_S seconds in all, has
+    over MAX_FETCHED_BYTES, or names a user.
     """
+    if is_web_url(url) and "@" in urlsplit(url).netloc:
+        raise DataError(f"{_USER.sub('//', url)} has a user or a password, which are not sent; download it")
+    results: queue.SimpleQueue[bytes | DataError] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            results.put(_fetch(url))
+        except DataError as error:
+            results.put(error)
+
+    # a server may send a byte now and then, for ever; the thread then ends with the process, or the connection
+    threading.Thread(target=work, daemon=True, name="fetch").start()
+    try:
+        content = results.get(timeout=FETCH_TIMEOUT_S)
+    except queue.Empty:
+        content = DataError(f"{url} was not fetched in {FETCH_TIMEOUT_S} s; check the address, or leave it out")
+    if isinstance(content, DataError):
+        raise content
+    return content
+
+
+def _fetch(url: str) -> bytes:
     content = b""
     for pause in (*FETCH_PAUSES_S, None):
         try:
@@ -142,9 +172,20 @@ def fetch(url: str) -> bytes:
     return content
 
 
+class _WebRedirects(urllib.request.HTTPRedirectHandler):
+    """Follow redirections to http and https alone."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        """Return the next request; raise ValueError for an address of another kind."""
+        if not is_web_url(newurl):
+            raise ValueError("it leads to an address that is not of http or https")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
 def _open_url(url: str) -> Any:
     if is_web_url(url):
-        return urllib.request.urlopen(quote(url, safe="%/:=&?~#+!$,;'@()*[]"), timeout=FETCH_TIMEOUT_S)
+        opener = urllib.request.build_opener(_WebRedirects)
+        return opener.open(quote(url, safe="%/:=&?~#+!$,;'@()*[]"), timeout=FETCH_TIMEOUT_S)
     system, name = import_extra("fsspec", "ray").core.url_to_fs(url)
     return system.open(name, "rb")
 
@@ -231,6 +272,16 @@ _MAX_SCANS = 50
 """Scans of a JPEG; programs write about ten, and each costs time in proportion to the size of the image."""
 _MAX_SEGMENTS = 1000
 """Segments of a JPEG; Pillow joins those of Exif one by one, in quadratic time."""
+_MAX_SIDE = 65_535
+"""Pixels of a side, as JPEG has them: a longer one is no photograph, and costs memory in proportion to it."""
+_MAX_MEGAPIXELS = {"JPEG": 144, "WEBP": 40, "HEIF": 64, "AVIF": 64}
+"""How many of a format are decoded in about a gigabyte; 100 of the others."""
+_MAX_FILE_BYTES = {"TIFF": 512 << 20, "BMP": 512 << 20}
+"""Bytes of a file whose format is not compressed; 128 MiB of the others."""
+_KEPT_PIXELS = 1 << 23
+"""Larger images are reduced by a whole factor, JPEG while it is decoded, since extractors scale them down anyway."""
+_LARGE = threading.Lock()
+"""Held while an image is decoded that is reduced: one at a time is in memory."""
 _MARKER = re.compile(rb"\xff[\x02-\xcf\xd9-\xfe]")
 """A marker of JPEG that begins a segment, or ends the image (ITU-T T.81, table B.1)."""
 _HINT = "save it again as JPEG or PNG, or leave it out"
@@ -261,19 +312,23 @@ def read_image(
     """Read the first frame of an image as 8-bit RGB, rotated by its EXIF orientation, transparency over white.
 
     source: a path or an open file of one of FORMATS, with its `name`. sufficient_side: see `shrink`; JPEGs are scaled
-    while they are decoded.
+    while they are decoded. An image of more than 8 megapixels is reduced by a whole factor, so that decoding takes at
+    most about a gigabyte.
     16-bit gray is scaled to 8 bits; 32-bit gray from 16 bits or 0..1 if its values are in that range, else from their
     minimum and maximum.
-    Raises DataError, naming the file and the remedy, when it is missing, damaged, of another type, or has more pixels
-    than Pillow considers safe (about 179 million) or a JPEG more than 50 scans or 1,000 segments, which is determined
-    before decoding.
+    Raises DataError, naming the file and the remedy, when it is missing, damaged, of another type, no regular file, has
+    a side of more than 65,535 pixels, more megapixels than are decoded (JPEG 144, WebP 40, HEIF and AVIF 64, others
+    100), or is a JPEG of more than 50 scans or 1,000 segments, which is determined before decoding.
     """
 
     def decode(image: Image.Image) -> Image.Image:
-        if image.format == "JPEG" and (divisor := _divisor(image, sufficient_side)) > 1:
-            image.draft(None, (image.width // divisor, image.height // divisor))
-        ImageOps.exif_transpose(image, in_place=True)  # else it would be copied
-        return shrink(_to_rgb(image), sufficient_side)
+        divisor = max(_divisor(image, sufficient_side), _excess(image))
+        with _LARGE if _excess(image) > 1 else nullcontext():
+            if image.format == "JPEG" and divisor > 1:
+                image.draft(None, (image.width // divisor, image.height // divisor))  # by 2, 4 or 8
+            image = _reduce(image, _excess(image))
+            ImageOps.exif_transpose(image, in_place=True)  # else it would be copied
+            return shrink(_to_rgb(image), sufficient_side)
 
     return _open(source, name or str(source), decode)
 
@@ -293,13 +348,46 @@ def _divisor(image: Image.Image, sufficient_side: int | None) -> int:
     return max(1, min(max(image.size) // sufficient_side, min(image.size) // max(1, sufficient_side // 4)))
 
 
+def _excess(image: Image.Image) -> int:
+    """Return the whole factor by which an image is reduced to _KEPT_PIXELS."""
+    return math.ceil(math.sqrt(image.width * image.height / _KEPT_PIXELS))
+
+
+def _reduce(image: Image.Image, factor: int) -> Image.Image:
+    """Return an image scaled down by a whole factor, with its orientation, in strips that take little memory."""
+    if factor == 1:
+        return image
+    image.load()
+    orientation = image.getexif().get(Image.ExifTags.Base.Orientation)  # TIFF is upright by now, without one
+    rows = max(1, (1 << 22) // (image.width * factor)) * factor
+    strips = [
+        _to_reducible(image.crop((0, top, image.width, min(top + rows, image.height)))).reduce(factor)
+        for top in range(0, image.height, rows)
+    ]
+    reduced = Image.new(strips[0].mode, (strips[0].width, sum(strip.height for strip in strips)))
+    for strip, top in zip(strips, itertools.accumulate((strip.height for strip in strips), initial=0), strict=False):
+        reduced.paste(strip, (0, top))
+    if orientation is not None:
+        reduced.getexif()[Image.ExifTags.Base.Orientation] = orientation
+    return reduced
+
+
+def _to_reducible(image: Image.Image) -> Image.Image:
+    """Return an image in a mode of which pixels can be averaged."""
+    if image.mode.startswith("I;"):
+        return image.convert("I")
+    if image.mode != "RGBA" and image.has_transparency_data:
+        return image.convert("RGBA")
+    return image if image.mode in ("L", "RGB", "RGBA", "I", "F", "CMYK") else image.convert("RGB")
+
+
 def _check_segments(file: IO[bytes], name: str) -> None:
     """Raise DataError for a JPEG of more scans or segments than are read, which would take minutes."""
     file.seek(0)
     if file.read(3) != b"\xff\xd8\xff":
         return
     file.seek(0)
-    data = file.read()
+    data = file.read(128 << 20)
     scans, segments, end = 0, 0, 2
     while (marker := _MARKER.search(data, end)) is not None:
         code, end = data[marker.end() - 1], marker.end()
@@ -316,10 +404,19 @@ def _open(source: str | Path | IO[bytes], name: str, use: Callable[[Image.Image]
     """Return what `use` makes of an image that is open."""
 
     def read() -> T:
-        with Path(source).open("rb") if isinstance(source, str | Path) else nullcontext(source) as file:
+        with open_regular(source) if isinstance(source, str | Path) else nullcontext(source) as file:
             _check_segments(file, name)
+            size = file.seek(0, os.SEEK_END)
             file.seek(0)
             with Image.open(file, formats=FORMATS) as image:
+                kind, pixels = image.format or "", image.width * image.height
+                if max(image.size) > _MAX_SIDE or pixels > 1e6 * _MAX_MEGAPIXELS.get(kind, 100):
+                    raise ImageTooLargeError(
+                        f"{name} has too many pixels to be read safely ({image.width} x {image.height}); "
+                        "scale it down or leave it out"
+                    )
+                if size > _MAX_FILE_BYTES.get(kind, 128 << 20):
+                    raise DataError(f"{name} has {size >> 20} MiB, which are too many to be read safely; {_HINT}")
                 return use(image)
 
     return _verified(read, name)
@@ -339,6 +436,8 @@ def _verified(read: Callable[[], T], name: str) -> T:
         ) from error
     except FileNotFoundError as error:
         raise DataError(f"{name} does not exist; {_HINT}") from error
+    except PermissionError as error:
+        raise DataError(f"{name} cannot be read (no permission); change its mode, or leave it out") from error
     except Exception as error:  # Pillow's readers raise exceptions of any type
         raise DataError(f"{name} cannot be read ({first_line(error)}); {_HINT}") from error
 
@@ -440,7 +539,8 @@ class ImageFile:
         return self
 
     def fail(self, error: LegendaError) -> None:
-        """Keep the message of an error, with the name of the image."""
+        """Keep the message of an error, with the name of the image; raise KeyboardInterrupt after a signal."""
+        check_stopped()  # a library may have made an error of it
         message = str(error)
         self.error = message if self.name in message else f"{self.name}: {message}"
 
