@@ -8,7 +8,6 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from legenda.config import to_json
 from legenda.decoding.generation import resolve_config
 from legenda.errors import CheckpointError, ConfigError, import_extra
-from legenda.io import write_json
+from legenda.io import locked, partial_folder, write_json
 from legenda.models.base import Captioner, eval_mode
 from legenda.regions import Memory, Regions
 from legenda.runtime.folder import GRID_BOXES, OF_RUN, SETTINGS, VOCABULARY, ExportedModel, Format, digest
@@ -75,8 +74,7 @@ def export_captioner(
         raise ConfigError(f"{out} is a file; name a folder to write to")
     model.require_vocabulary()
     out.parent.mkdir(parents=True, exist_ok=True)
-    with eval_mode(model), TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as name:
-        folder = Path(name)
+    with eval_mode(model), locked(out), partial_folder(out) as folder:
         count = model.config.max_regions or 7  # a longer example would be cut, and shorter ones after it
         examples = [_draw_regions(model, 2, min(count, 7)), _draw_regions(model, 3, max(min(count - 1, 4), 1))]
         encoder, decoder = _Encoder(model, length), _Decoder(model, length, examples[0])

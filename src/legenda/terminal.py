@@ -2,6 +2,7 @@
 
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -112,6 +113,16 @@ def create_bar(column: ProgressColumn) -> Progress:
     return _Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
+STOPPED = threading.Event()
+"""Set by a signal that ends the command, whose exception a library may have swallowed."""
+
+
+def check_stopped() -> None:
+    """Raise KeyboardInterrupt where a signal has ended the command."""
+    if STOPPED.is_set():
+        raise KeyboardInterrupt
+
+
 @contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar with a title on a terminal, and remove it at the end; show nothing elsewhere.
@@ -120,4 +131,9 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
     """
     with create_bar(TaskProgressColumn()) as bar:
         task = bar.add_task(escape_controls(title), total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total or None)
+
+        def update(done: int, total: int) -> None:
+            check_stopped()
+            bar.update(task, completed=done, total=total or None)
+
+        yield update

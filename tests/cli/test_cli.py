@@ -1,6 +1,8 @@
 """The command line: help for every command, and one sentence for every mistake."""
 
+import os
 import shlex
+import signal
 import subprocess
 import sys
 import tomllib
@@ -8,8 +10,10 @@ from importlib import import_module
 
 import pytest
 
-from legenda.cli.main import COMMANDS
+from legenda.cli.main import COMMANDS, main
 from legenda.cli.options import parse
+from legenda.errors import DataError
+from legenda.io import atomic_write, partial_folder
 from legenda.models import describe_model
 from legenda.papers import all_recipes, all_tables
 from legenda.training import TrainingConfig
@@ -153,3 +157,32 @@ def test_a_reader_that_leaves_early_causes_no_complaint(monkeypatch, unbuffered)
     command = f"{sys.executable} -m legenda --help | head -n 0"
     ended = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False, timeout=60)
     assert ended.stderr == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("swallowed", [None, ValueError, DataError])
+def test_a_signal_ends_a_command_and_leaves_nothing(tmp_path, monkeypatch, capsys, number, swallowed):
+    def work(*_) -> None:
+        with atomic_write(tmp_path / "a"), partial_folder(tmp_path / "b"):
+            try:
+                os.kill(os.getpid(), number)
+            except KeyboardInterrupt:
+                if swallowed is None:
+                    raise
+                raise swallowed("generator already executing") from None
+
+    monkeypatch.setattr("legenda.cli.main._run", work)
+    before = signal.getsignal(number)
+    with pytest.raises(SystemExit) as ended:
+        main(["caption"])
+    assert ended.value.code == 128 + number
+    assert capsys.readouterr().err == "stopped\n"
+    assert not list(tmp_path.iterdir())
+    assert signal.getsignal(number) == before
+
+
+def test_an_output_that_is_not_utf8_is_refused(tmp_path):
+    with pytest.raises(SystemExit) as ended:
+        main(["score", "a.json", "b.json", "--out", "caf\udce9.json"])
+    assert ended.value.code == 2
+    assert not list(tmp_path.iterdir())

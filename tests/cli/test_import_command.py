@@ -1,6 +1,8 @@
 """A released checkpoint on disk becomes a run that the other commands take."""
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -78,3 +80,32 @@ def test_a_wrong_kind_writes_nothing(run_command, folder):
     line = f"import xlan {folder / 'model.npz'} --vocabulary {folder / 'words.txt'} --out {folder / 'none'}"
     assert "model.npz lacks" in error_of(run_command(line))
     assert not (folder / "none").exists()
+
+
+def test_a_folder_of_a_killed_import_is_replaced(run_command, folder):
+    out = folder / "new"
+    (folder / ".new.0123abcd.partial").mkdir()
+    (folder / ".new.0123abcd.partial" / "vocabulary.txt").write_text("w")
+    line = f"import aoanet {folder / 'model.npz'} --vocabulary {folder / 'words.txt'} --out {out}"
+    assert run_command(line)[0] == 0
+    assert {path.name for path in out.iterdir()} == {"config.json", "model.safetensors", "vocabulary.txt"}
+    assert not list(folder.glob(".new*"))
+
+
+def test_a_byte_order_mark_is_no_part_of_a_word(run_command, folder):
+    (folder / "bom.txt").write_text("\ufeff" + "\n".join(WORDS) + "\n")
+    line = f"import aoanet {folder / 'model.npz'} --vocabulary {folder / 'bom.txt'} --out {folder / 'bom'}"
+    assert run_command(line)[0] == 0
+    assert "\ufeff" not in (folder / "bom" / "vocabulary.txt").read_text()
+
+
+@pytest.mark.parametrize("name", ["config.json", "vocabulary.txt", "model.safetensors"])
+@pytest.mark.parametrize("kind", ["device", "pipe"])
+def test_what_is_no_regular_file_of_a_run_is_refused(run_command, folder, run, tmp_path, name, kind):
+    shutil.copytree(run, tmp_path / "copy")
+    (tmp_path / "copy" / name).unlink()
+    if kind == "pipe":
+        os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "copy" / name).symlink_to("/dev/zero" if kind == "device" else tmp_path / "pipe")
+    line = f"caption {folder / '0.png'} --model {tmp_path / 'copy'} --extractor {folder / 'made.py'}"
+    assert "is no regular file" in error_of(run_command(line))

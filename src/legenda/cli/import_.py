@@ -32,6 +32,7 @@ def run(options: ImportOptions) -> None:
     """Write the run folder and print the next command."""
     from legenda.config import to_json
     from legenda.importers import load
+    from legenda.io import follow_links, locked, partial_folder
     from legenda.models import Captioner, describe_model
     from legenda.training.launch import check_new_folder, describe_environment
 
@@ -40,7 +41,10 @@ def run(options: ImportOptions) -> None:
     kind, heads = options.kind, options.num_heads
     model = load(kind, options.weights, num_heads=heads, vocabulary=options.vocabulary, answers=options.answers)
     imported = {"kind": options.kind, "weights": to_json(options.weights, out)}
-    model.save(out, task=describe_model(model.name).task, imported=imported, environment=describe_environment(out))
+    sections = {"task": describe_model(model.name).task, "imported": imported}
+    with locked(out), partial_folder(out) as folder:  # the lock removes what a killed import has left
+        model.save(folder, **sections, environment=describe_environment(out))
+        folder.replace(follow_links(out))
     print(f"{out}: {model.name}, {model.parameter_count:,} parameters, {model.config.vocab_size:,} words")
     if isinstance(model, Captioner):
         print(f"next: legenda caption IMAGES --model {out} --extractor EXTRACTOR.py")

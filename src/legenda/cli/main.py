@@ -10,14 +10,17 @@ import logging
 import re
 import signal
 import sys
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from keyword import iskeyword
+from types import FrameType
 from typing import TextIO, get_type_hints
 
 from legenda.errors import ConfigError, LegendaError, did_you_mean, install_line
-from legenda.terminal import escape_controls, safe_stdout, shorten
+from legenda.terminal import STOPPED, escape_controls, safe_stdout, shorten
 
 COMMANDS = {
     "demo": "caption photographs, then compare two small models with and without geometry on scenes",
@@ -43,12 +46,49 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command; exit with code 2 for a LegendaError, 128 and its number for a signal."""
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["help"]
+    with _stop_by_signal() as received:
+        try:
+            with safe_stdout():
+                _run(arguments[0], arguments[1:])
+                sys.stdout.flush()
+        except (Exception, KeyboardInterrupt) as error:
+            if received and not isinstance(error, KeyboardInterrupt):  # what a signal may end in, in any library
+                raise SystemExit(exit_code(arguments[0], Stopped(received[0]))) from None
+            raise SystemExit(exit_code(arguments[0], error)) from None
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal has ended a command."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__("stopped")
+        self.signum = signum
+
+
+@contextmanager
+def _stop_by_signal() -> Iterator[list[int]]:
+    """Raise Stopped for SIGINT and SIGTERM, so that what is unfinished is removed; yield the signals received."""
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+
+    def stop(number: int, _: FrameType | None) -> None:
+        received.append(number)
+        STOPPED.set()
+        raise Stopped(number)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    STOPPED.clear()
     try:
-        with safe_stdout():
-            _run(arguments[0], arguments[1:])
-            sys.stdout.flush()
-    except (LegendaError, KeyboardInterrupt, OSError, MemoryError, RuntimeError, ModuleNotFoundError) as error:
-        raise SystemExit(exit_code(arguments[0], error)) from None
+        for number, handler in before.items():
+            if handler in (signal.default_int_handler, signal.SIG_DFL):  # neither ignored, as by nohup, nor another's
+                signal.signal(number, stop)
+        yield received
+    finally:
+        for number, handler in before.items():
+            if handler is not None:  # one that is not Python's
+                signal.signal(number, handler)
 
 
 def _run(command: str, arguments: list[str]) -> None:

@@ -81,6 +81,9 @@ def parse(options: type[T], arguments: Sequence[str], command: str) -> T:
     with redirect_stdout(unguarded(sys.stdout)):  # tyro colors the help by ANSI sequences
         values = tyro.cli(options, args=list(arguments), prog=f"legenda {command}")
     check_out(values, command)
+    out = str(getattr(values, "out", None) or "")
+    if out != out.encode(errors="surrogateescape").decode(errors="replace"):
+        raise ConfigError("--out is not UTF-8, which the files of a run could not name; name another output")
     compute = getattr(values, "compute", values)
     if isinstance(compute, ComputeOptions) and compute.device not in ("auto", "cpu"):  # which every machine has
         compute.resolve()

@@ -179,6 +179,7 @@ def _start_process(
 ) -> None:
     global _get_worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends the processes
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_exit_with_parent, args=(alive,), daemon=True).start()
     device = devices.get()
     _get_worker = cache(lambda: start_worker(job, load, device, threads, plugins))
