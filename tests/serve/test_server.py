@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import json
 import os
 import re
 import signal
@@ -121,6 +122,16 @@ def test_a_refused_body_is_not_read(shared_server, head, status):
     assert b"connection: close" in received.lower()
 
 
+def test_a_large_upload_is_refused_readably(shared_server):
+    body = bytes(40_000_000)
+    for _ in range(3):
+        connection = http.client.HTTPConnection(shared_server, timeout=30)
+        connection.request("POST", "/api/captions", body, {"Content-Type": "application/octet-stream"})
+        answer = connection.getresponse()
+        assert answer.status == 413
+        assert "too large" in json.loads(answer.read())["detail"]
+
+
 @pytest.fixture(scope="module")
 def shared_server(run_folder, tmp_path_factory) -> Iterator[str]:
     with serving(run_folder, tmp_path_factory.mktemp("server"), Path("nowhere")) as (_, address):
@@ -138,5 +149,6 @@ def test_a_used_port_and_bad_options_are_named(run_folder, run_command):
         (f"serve {run_folder} --top-p 0.5", "--top-p is for sampling"),
         ("serve x --max-megapixels 0", "--max-megapixels must be"),
         ("serve x --port 99999", "--port must be"),
+        (f"serve {run_folder} --host=", "the address to listen on is empty"),
     ]:
         assert message in error_of(run_command(line))

@@ -34,6 +34,8 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 _HOST = re.compile(r"(?:\[([^\s/?#@\[\]]+)\]|([^\s:/?#@\[\]]+))(?::[0-9]*)?")
 _MAX_CONNECTIONS = 256
 _SHUTDOWN_S = 5
+_MAX_DISCARDED, _DISCARD_S = 256 << 20, 10
+"""Bytes and seconds for which the body of a refused request is read after the answer."""
 """Seconds that requests at work have to be answered when the server stops."""
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -125,6 +127,10 @@ class Guard:
                 fields.update(_HEADERS)
                 if not arrived:
                     fields["Connection"] = "close"
+            elif refusal is not None and not arrived and not message.get("more_body", False):
+                await send({**message, "more_body": True})
+                await _discard(receive)  # else the connection is reset, and a client that still sends reads no answer
+                message = {"type": "http.response.body", "body": b"", "more_body": False}
             await send(message)
 
         refusal = self._find_refusal(scope["method"], headers)
@@ -155,6 +161,16 @@ class Guard:
         if len(length) > 18 or int(length) > self.max_bytes:
             return error_response(413, self._too_large)
         return None
+
+
+async def _discard(receive: Receive) -> None:
+    """Read the body of a refused request while it comes, up to _MAX_DISCARDED bytes and _DISCARD_S seconds."""
+    size, more = 0, True
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_DISCARD_S):
+            while more and size < _MAX_DISCARDED:
+                message = await asyncio.wait_for(receive(), 1)
+                size, more = size + len(message.get("body", b"")), message.get("more_body", False)
 
 
 def error_response(code: int, sentence: str) -> JSONResponse:
@@ -226,6 +242,8 @@ def exit_on_sigterm() -> Iterator[None]:
 
 
 def _listen(host: str, port: int) -> socket.socket:
+    if not host.strip():
+        raise ConfigError("the address to listen on is empty; set --host 127.0.0.1, or 0.0.0.0 for the whole network")
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
