@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from legenda.errors import CheckpointError, ConfigError, DataError
-from legenda.io import get_field, read_json
+from legenda.io import check_regular, get_field, read_json
 
 T = TypeVar("T")
 
@@ -117,6 +117,8 @@ def read_config(folder: Path, hint: str = "a folder of a model holds it; save or
     another type than Legenda writes.
     """
     path = folder / CONFIG
+    if folder.is_dir():
+        check_regular(*folder.iterdir())  # before a library opens one of them
     content = read_json(path, hint)
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} is not the configuration of a run; {hint}")

@@ -20,7 +20,7 @@ from legenda.errors import DataError, import_extra
 from legenda.features.base import ConcatFeatureStore, FeatureStore
 from legenda.features.packed import MANIFEST, PackedFeatureStore, ShardedStore
 from legenda.images.regions import UNNAMED, ImageRegions, extractor_name, grid_boxes, is_same_extractor, require_real
-from legenda.io import get_field, read_json, verified
+from legenda.io import check_regular, get_field, read_json, verified
 from legenda.registry import Registry
 
 STORES: Registry[Callable[[Path, Path | None], FeatureStore]] = Registry("feature store", {})
@@ -39,6 +39,7 @@ def open_features(path: str | Path, *, sizes: Path | None = None) -> FeatureStor
     """
     path = Path(path)
     file_path, kind = split_kind(path)
+    check_regular(file_path)
     opener = _opener(file_path)
     if kind is not None and opener is not Hdf5Store:
         raise DataError(f"{file_path} is not an HDF5 file, so it has no kinds to choose from; leave out ':{kind}'")

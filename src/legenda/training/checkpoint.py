@@ -5,6 +5,7 @@ The state is one safetensors file, the history metrics.jsonl with one record per
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -21,7 +22,7 @@ from pydantic import ConfigDict, TypeAdapter
 from torch import Tensor, nn
 
 from legenda.config import NonNegativeInt
-from legenda.errors import CheckpointError, DataError
+from legenda.errors import CheckpointError, DataError, first_line
 from legenda.io import atomic_write, read_text, verified, write_text
 from legenda.models.weights import check_finite, checksum
 from legenda.run_folder import HISTORY, STATE
@@ -237,9 +238,15 @@ def _tensorboard(folder: Path, last_step: int) -> Logger | None:
     writer = SummaryWriter(str(folder / TENSORBOARD_FOLDER), purge_step=last_step + 1)
 
     def log(record: Mapping[str, Any]) -> None:
-        for name, value in flatten_record(record):
-            writer.add_scalar(name, value, record["step"])
-        writer.flush()
+        try:
+            if not (folder / TENSORBOARD_FOLDER).is_dir():
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            for name, value in flatten_record(record):
+                writer.add_scalar(name, value, record["step"])
+            writer.flush()
+        except Exception as error:  # of its thread, too
+            reason = getattr(error, "strerror", None) or first_line(error)
+            raise DataError(f"{folder / TENSORBOARD_FOLDER} could not be written ({reason}); train again") from error
 
     return log
 
