@@ -232,9 +232,13 @@ def _within(angle: float, degrees: int) -> float:
     return (angle + math.sin(angle) * total) * 2 / math.pi if is_odd else math.sin(angle) * total
 
 
+_FEWEST = 10
+"""Draws without which percentiles mean nothing."""
+
+
 def _check_settings(resamples: int, confidence: float) -> None:
-    if resamples < 1:
-        raise ConfigError(f"resamples must be at least 1, not {resamples}")
+    if resamples < _FEWEST:
+        raise ConfigError(f"resamples must be at least {_FEWEST}, not {resamples}; fewer give no interval")
     if not 0 < confidence < 1:
         raise ConfigError(f"confidence must lie between 0 and 1, not at {confidence}")
 
