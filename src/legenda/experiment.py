@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from legenda.compute import ComputeOptions, Precision
+from legenda.compute import ComputeOptions, Precision, has_bf16
 from legenda.config import to_json
 from legenda.errors import ConfigError
 from legenda.hub import find_model
@@ -53,6 +53,11 @@ def train(
     recipe = recipe.override({**(changes or {}), **fields}).select_stages(stages)
     recipe = recipe if seed is None else recipe.with_seed(seed)
     out = Path("runs") / recipe.name if out is None else Path(out)
+    if precision is None and any(stage.precision == "bf16" for stage in recipe.stages):
+        compute = ComputeOptions(device=device)
+        if compute.resolve().type == "cpu" and not has_bf16():
+            progress("this CPU has no operators of bf16, the precision of the recipe; training is in float32")
+            precision = "float32"
     if precision is not None:
         recipe = recipe.replace(stages=tuple(stage.replace(precision=precision) for stage in recipe.stages))
     for stage in recipe.stages:

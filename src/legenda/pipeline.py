@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -285,8 +285,10 @@ class Pipeline:
                 extract_batch(batch, self.extractor)
             return batch
 
-        read = read_batches(names, batch_size, folder, sufficient_side=self.extractor.sufficient_side)
-        with closing(read) as batches, ThreadPoolExecutor(1) as pool:
+        batches = read_batches(names, batch_size, folder, sufficient_side=self.extractor.sufficient_side)
+        with ExitStack() as stack:
+            pool = stack.enter_context(ThreadPoolExecutor(1))
+            stack.callback(pool.submit, batches.close)  # by the thread that reads them, also after a second Ctrl+C
             following = pool.submit(extract_next)
             while batch := following.result():
                 following = pool.submit(extract_next)

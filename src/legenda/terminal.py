@@ -3,6 +3,7 @@
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,6 +22,8 @@ def escape_controls(text: object) -> str:
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", str(text))
 
 
+LINE_INTERVAL_S = 30.0
+"""Seconds between two lines of progress where there is no terminal."""
 _WIDTH = 400
 """Columns of the output where it is no terminal."""
 _HALF = 800
@@ -125,15 +128,20 @@ def check_stopped() -> None:
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar with a title on a terminal, and remove it at the end; show nothing elsewhere.
+    """Show a progress bar with a title on a terminal, and remove it at the end; elsewhere print a line now and then.
 
     Call what it yields with the number of items done and in total, 0 if unknown.
     """
     with create_bar(TaskProgressColumn()) as bar:
         task = bar.add_task(escape_controls(title), total=None)
+        printed = time.monotonic()
 
         def update(done: int, total: int) -> None:
+            nonlocal printed
             check_stopped()
             bar.update(task, completed=done, total=total or None)
+            if bar.disable and time.monotonic() - printed >= LINE_INTERVAL_S:
+                printed = time.monotonic()
+                print(f"{escape_controls(title)}: {done}{f' of {total}' if total else ''}", file=sys.stderr, flush=True)
 
         yield update

@@ -28,7 +28,7 @@ def files(make_run, noisy_photographs, tmp_path, monkeypatch) -> dict[str, Path]
         ("score first.json references.json --compare-with second.json", "second.json"),
         ("report {run}", "{run}/model.safetensors"),
         ("score first.json references.json", "{run}/config.json"),
-        ("report {run} --image-folder {data}/images", "{data}/images/p1.jpg"),
+        ("report {run} --images {data}/images", "{data}/images/p1.jpg"),
         ("evaluate {run}", "{data}/dataset.json"),
         ("caption {data}/images --model {run}", "{data}/images/p1.jpg"),
         ("extract {data}/images --extractor second.json", "second.json"),

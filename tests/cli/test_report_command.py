@@ -56,7 +56,7 @@ def test_without_photographs_regions_are_drawn_and_the_page_says_so(make_run, no
     noisy_photographs.folder.rename(elsewhere)
     try:
         data = report_data(run, tmp_path / "blank.html")
-        found = report_data(run, "--image-folder", elsewhere, tmp_path / "found.html")
+        found = report_data(run, "--images", elsewhere, tmp_path / "found.html")
     finally:
         elsewhere.rename(noisy_photographs.folder)
     assert all(example["image"].startswith("data:image/png") for example in data["examples"])
@@ -107,9 +107,9 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(scene_runs, make_run, 
     assert "name at least one model, such as photo" in refused()
     assert "--num-images must be" in refused(scene_runs[0], "--num-images", -1)
     run = make_run("updown", noisy_photographs.data)
-    assert "is not a folder" in refused(run, "--image-folder", tmp_path / "gone")
+    assert "is not a folder" in refused(run, "--images", tmp_path / "gone")
     (tmp_path / "empty").mkdir()
-    assert "holds none of the photographs, such as p3.jpg" in refused(run, "--image-folder", tmp_path / "empty")
+    assert "holds none of the photographs, such as p3.jpg" in refused(run, "--images", tmp_path / "empty")
     assert "was imported without data" in refused(make_run("gsan", SCENES, imported={"kind": "gsan"}))
     assert "captions.csv, which" in refused("photo")
     assert not (tmp_path / "report.html").exists()

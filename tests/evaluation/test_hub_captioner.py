@@ -109,7 +109,7 @@ def test_commands_take_the_name_of_a_model(models, images, run_command, monkeypa
     assert len(json.loads((images / file).read_text())["captions"]) == 4
     assert run_command(f"caption 0.png 1.png --model {name} --out shards")[0] == 0
     assert len((images / "shards" / "captions-00000000.jsonl").read_text().splitlines()) == 2
-    options = "--annotations captions.csv --image-folder . --split test --out page.html"
+    options = "--annotations captions.csv --images . --split test --out page.html"
     code, out, err = run_command(f"report {name} {models['git']} {options}")
     assert code == 0, err
     assert (images / "page.html").stat().st_size > 10_000

@@ -77,7 +77,7 @@ def test_captions_are_scored_and_compared(folder):
 
 def test_captions_are_reported(folder):
     call(
-        "main(['report', 'one.json', 'two.json', '--annotations', 'references.json', '--image-folder', 'images'])",
+        "main(['report', 'one.json', 'two.json', '--annotations', 'references.json', '--images', 'images'])",
         folder,
     )
     page = (folder / "report.html").read_text()

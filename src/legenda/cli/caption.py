@@ -29,7 +29,9 @@ from legenda.runtime.folder import SETTINGS, is_exported
 from legenda.runtime.settings import GenerationConfig, Overrides
 from legenda.terminal import escape_controls, progress_bar
 
-Format = Literal["text", "json", "csv", "coco"]
+Format = Literal["text", "json", "jsonl", "csv", "tsv", "coco"]
+_FORMATS: dict[str, Format] = {".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
+"""The format of a file by its suffix; of others it is text."""
 
 
 class CaptionOptions(Config):
@@ -40,7 +42,7 @@ class CaptionOptions(Config):
 
     examples: ClassVar[tuple[str, ...]] = (
         "photo.jpg",
-        "photos/ --out captions.csv --format csv",
+        "photos/ --out captions.csv",
         "photos/ --model runs/mine --num-captions 3",
         "photo.jpg --sentence --save-boxes boxes --save-attention attention",
     )
@@ -61,8 +63,9 @@ class CaptionOptions(Config):
     min_score: Probability | None = None
     """Name only the things that are seen where the model is less sure than this, from 0 to 1, that an image shows all
     that its caption names; for photo and models that were fine-tuned from it."""
-    output_format: Annotated[Format, tyro.conf.arg(name="format")] = "text"
-    """text; json; csv; or coco, the list of image_id and caption that COCO's server takes."""
+    output_format: Annotated[Format | None, tyro.conf.arg(name="format")] = None
+    """text; json; jsonl, a JSON object a line; csv; tsv; or coco, the list of image_id and caption that COCO's server
+    takes; by default that of the suffix of --out, or text."""
     out: Path | None = None
     """A file for the captions instead of the standard output; or, without a suffix, a folder for a job that captions
     any number of images into shards of JSON lines and resumes after a stop. @names.txt then names a listing of images;
@@ -88,6 +91,13 @@ class CaptionOptions(Config):
         merge(GenerationConfig, self.search, "the search").check_captions(self.num_captions)
         if self.output_format == "coco" and self.num_captions > 1:
             raise ConfigError("--format coco has one caption for each image; leave out --num-captions or use json")
+        if self.out is not None and self.output_format is not None and not is_folder(self.out):
+            suffix = "json" if self.output_format == "coco" else self.output_format
+            if (meant := _FORMATS.get(self.out.suffix.lower())) not in (None, suffix):
+                raise ConfigError(
+                    f"--format {self.output_format} does not fit {self.out}, named as {meant}; leave --format out, "
+                    "or name another file"
+                )
         if self.head is not None and self.save_attention is None:
             raise ConfigError("--head chooses what --save-attention FOLDER draws; name the folder too")
         if self.save_boxes is not None and self.save_boxes == self.save_attention:
@@ -110,7 +120,9 @@ def _caption(options: CaptionOptions) -> None:
 
     names = find_names(options.images, allow_urls=options.job.allow_urls)
     check_output(options.out, [name for name in names if not is_url(name)])
-    if options.output_format == "coco":
+    suffix = options.out.suffix.lower() if options.out else ""
+    output_format = options.output_format or _FORMATS.get(suffix, "text")
+    if output_format == "coco":
         check_coco_names(names)
     if options.sidecar:
         sidecars = check_sidecars(names)
@@ -144,7 +156,7 @@ def _caption(options: CaptionOptions) -> None:
             yield result
 
     with progress_bar("captioning images") as update:
-        lines = format_captions(read_captions(update), options.output_format, sentence=options.sentence)
+        lines = format_captions(read_captions(update), output_format, sentence=options.sentence)
         if options.out is None:
             for line in lines:
                 print(line, flush=True)
@@ -158,7 +170,7 @@ def _caption(options: CaptionOptions) -> None:
 
 def _caption_job(options: CaptionOptions, out: Path) -> None:
     """Caption into the shards of a folder."""
-    if options.output_format != "text" or options.save_attention or options.save_boxes or options.sidecar:
+    if options.output_format not in (None, "text") or options.save_attention or options.save_boxes or options.sidecar:
         raise ConfigError(
             f"{out} is a folder for JSON lines; leave out --format, --sidecar, --save-boxes and --save-attention, or "
             "name a file"
@@ -282,9 +294,10 @@ def format_captions(
     """Yield the lines of an output, without line ends, each as soon as its image is captioned.
 
     text: image, its control characters and line feeds as escapes, and caption, with the score where an image has
-    several; json: a list of objects with `image`, `captions` and, with the extractor `photo`, `things`; csv: image,
-    rank, score and caption, with a header; coco: a list of objects with `image_id` and `caption`. sentence: with a
-    capital and a full stop. Raise ConfigError for an image whose name is not one of COCO's.
+    several; json: a list of objects with `image`, `captions` and, with the extractor `photo`, `things`; jsonl: such an
+    object a line; csv and tsv: image, rank, score and caption, with a header; coco: a list of objects with `image_id`
+    and `caption`. sentence: with a capital and a full stop. Raise ConfigError for an image whose name is not one of
+    COCO's.
     """
 
     def text_of(caption: GeneratedCaption) -> str:
@@ -295,6 +308,14 @@ def format_captions(
             name = escape_controls(result.image).replace("\n", "\\n")
             for caption in result.captions:
                 yield f"{name}: {f'{caption.score:.3f} ' if len(result.captions) > 1 else ''}{text_of(caption)}"
+    elif output_format == "jsonl":
+        yield from (json.dumps(json_entry(result, sentence=sentence), ensure_ascii=False) for result in results)
+    elif output_format == "tsv":
+        yield "image\trank\tscore\tcaption"
+        for result in results:
+            name = escape_controls(result.image).replace("\n", "\\n").replace("\t", "\\t")
+            for rank, caption in enumerate(result.captions, start=1):
+                yield f"{name}\t{rank}\t{caption.score:.6f}\t{text_of(caption)}"
     elif output_format == "csv":
         yield "image,rank,score,caption"
         for result in results:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import re
 import signal
 import sys
@@ -46,6 +47,7 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command; exit with code 2 for a LegendaError, 128 and its number for a signal."""
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["help"]
+    open_closed_streams()
     with _stop_by_signal() as received:
         try:
             with safe_stdout():
@@ -166,9 +168,18 @@ def _describe(error: BaseException) -> str | None:
         return f"{name} could not be written ({error.strerror}); free some space and call it again"
     if "temporary directory" in str(error):
         return f"{error.strerror}; free some space, or set TMPDIR to another folder"
+    if isinstance(error, FileNotFoundError) and error.filename is None:  # of os.getcwd
+        return "the current folder does not exist any more; change to another one"
     if error.errno in _PATH_ERRORS and error.filename is not None:
         return f"{shorten(name)} cannot be opened ({error.strerror}); name another file"
     return None
+
+
+def open_closed_streams() -> None:
+    """Let the standard streams that the caller has closed (>&-) read and write nothing, as /dev/null does."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - until the exit
 
 
 class _StderrHandler(logging.StreamHandler[TextIO]):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import tyro
 from pydantic import Field, create_model
@@ -18,7 +18,7 @@ from pydantic_core import PydanticUndefined
 from legenda.compute import ComputeOptions
 from legenda.config import Config, map_paths
 from legenda.errors import OF_TRANSFORMERS, ConfigError, DataError, LegendaError
-from legenda.io import check_output, check_writable, follow_links
+from legenda.io import IMAGE_SUFFIXES, VIDEO_SUFFIXES, check_output, check_writable, follow_links
 from legenda.run_folder import CONFIG, EVALUATIONS, RUN_FILES, read_config
 from legenda.runtime.settings import OVERRIDES, GenerationConfig, Overrides, check_overrides
 from legenda.terminal import unguarded
@@ -53,7 +53,7 @@ _POSITIONAL = tyro.conf.Positional[Any].__metadata__[0]
 
 def _overrides(search: Annotated[_SEARCH, Flat] = _UNSET) -> Overrides:  # type: ignore[valid-type]  # pyrefly: ignore
     """Return the options that are set, for tyro; raise ConfigError where they do not go together."""
-    overrides = {name: value for name, value in search if value not in (None, False)}
+    overrides = {name: value for name, value in search if value is not None and value is not False}
     check_overrides(overrides)
     return overrides
 
@@ -78,6 +78,7 @@ def parse(options: type[T], arguments: Sequence[str], command: str) -> T:
         if argument.startswith("--") and name in OF_TRANSFORMERS:
             ours = OF_TRANSFORMERS[name].replace("_", "-")
             raise ConfigError(f"there is no option {argument}; did you mean --{ours}?")
+    arguments = separate_positionals(options, arguments)
     with redirect_stdout(unguarded(sys.stdout)):  # tyro colors the help by ANSI sequences
         values = tyro.cli(options, args=list(arguments), prog=f"legenda {command}")
     check_out(values, command)
@@ -88,6 +89,60 @@ def parse(options: type[T], arguments: Sequence[str], command: str) -> T:
     if isinstance(compute, ComputeOptions) and compute.device not in ("auto", "cpu"):  # which every machine has
         compute.resolve()
     return values
+
+
+def separate_positionals(options: Any, arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with the files of the command first, so that no option of several words takes them.
+
+    Such an option, as --must, ends at the first further word that is a path, a pattern, a URL or the name of an image;
+    where the command needs files and has none, at the first that exists. Raise ConfigError where an option has taken
+    all words.
+    """
+    fields = fields_of(options) if hasattr(options, "model_fields") else {}
+    positional = [name for name, field in fields.items() if _POSITIONAL in field.metadata]
+    sizes = {}
+    for name, field in fields.items():
+        kinds = {get_origin(part) or part for part in (field.annotation, *get_args(field.annotation))}
+        option = next((part.name for part in field.metadata if getattr(part, "name", None)), name)
+        appends = tyro.conf.UseAppendAction in field.metadata
+        sizes[f"--{option.replace('_', '-')}"] = 0 if bool in kinds else 99 if tuple in kinds and not appends else 1
+        sizes[f"--no-{option.replace('_', '-')}"] = 0
+    needed = any(fields[name].is_required() for name in positional)
+
+    def separate(is_file: Callable[[str], bool]) -> tuple[list[str], list[str], list[str]]:
+        files, rest, taken, left = list[str](), list[str](), list[str](), 0
+        for argument in arguments:
+            if argument.startswith("--"):
+                left = 0 if "=" in argument else sizes[argument.replace("_", "-")]
+                rest.append(argument)
+                taken = [argument] if left > 1 else taken
+            elif left == 0 or (1 < left < 99 and is_file(argument) and not _is_path(rest[-1])):  # it takes no paths
+                left = 0
+                files.append(argument)
+            else:
+                left -= 1
+                rest.append(argument)
+                taken += [argument] if left > 1 else []
+        return files, rest, taken
+
+    if any(a.startswith("--") and a.partition("=")[0].replace("_", "-") not in sizes for a in arguments):
+        return list(arguments)  # tyro names what is unknown
+    files, rest, taken = separate(_is_path)
+    if needed and not files:
+        files, rest, taken = separate(lambda word: bool(Path(word).suffix) or Path(word).exists())
+    if needed and not files and len(taken) > 2:
+        raise ConfigError(
+            f"{taken[0]} has taken {', '.join(taken[1:])}; name the {positional[0]} before it, as in legenda ... "
+            f"{taken[-1]} {taken[0]} {' '.join(taken[1:-1])}"
+        )
+    return [*files, *rest]
+
+
+def _is_path(word: str) -> bool:
+    """Return whether a word is no word of a caption: a path, a pattern, a URL, the standard input or a file's name."""
+    path = Path(word)
+    is_name = path.suffix.lower() in IMAGE_SUFFIXES | VIDEO_SUFFIXES or (bool(path.suffix) and path.exists())
+    return word == "-" or is_name or any(sign in word for sign in "/*?")
 
 
 def short_help(options: Any, command: str) -> str:

@@ -1,5 +1,8 @@
 """`legenda report`: one page that compares runs: scores, and predictions with their attention."""
 
+import sys
+from collections.abc import Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -9,7 +12,9 @@ from legenda.cli.options import Flat
 from legenda.compute import RunOptions
 from legenda.config import Config
 from legenda.errors import ConfigError
+from legenda.io import check_writable
 from legenda.report.page import ReportOptions
+from legenda.terminal import escape_controls
 
 
 class ReportCommand(Config):
@@ -29,9 +34,9 @@ class ReportCommand(Config):
     examples: ClassVar[tuple[str, ...]] = (
         "runs/mine",
         "runs/mine runs/other --split test --out report.html",
-        "captions.json others.json --annotations references.json --image-folder photos",
+        "captions.json others.json --annotations references.json --images photos",
     )
-    usual: ClassVar[tuple[str, ...]] = ("split", "out", "num_images", "image_folder", "annotations", "features")
+    usual: ClassVar[tuple[str, ...]] = ("split", "out", "num_images", "images", "annotations", "features")
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Run folders, each evaluated on its training data set, or files of captions; all must have the same images."""
@@ -39,29 +44,44 @@ class ReportCommand(Config):
     compute: Annotated[RunOptions, Flat] = RunOptions()
 
 
+def _new_name() -> Path:
+    """Return the name of a report that does not exist yet."""
+    names = chain(["report.html"], (f"report-{number}.html" for number in count(2)))
+    path = next(path for path in map(Path, names) if not path.exists())
+    check_writable(path)
+    return path
+
+
 def run(options: ReportCommand) -> None:
     """Write the page and print the scores and where it is."""
-    if all(path.is_file() for path in options.runs):
+    out = options.report.out or _new_name()
+    existed = out.exists()
+    print(_write(options.runs, out, options.report.replace(out=out), options.compute))
+    if existed:
+        print(f"{escape_controls(out)} replaces the file that was there", file=sys.stderr)
+
+
+def _write(names: Sequence[Path], out: Path, report: ReportOptions, compute: RunOptions) -> str:
+    """Write the page of runs, or of files of captions, and return its summary."""
+    if all(path.is_file() for path in names):
         from legenda.report.predictions import write_prediction_report
 
         for name in ("features", "overlays", "head"):
-            if getattr(options.report, name) is not None:
-                raise ConfigError(f"--{name} is for runs, and {options.runs[0]} is a file of captions; leave it out")
-        given = options.report.model_dump(include={"annotations", "image_folder", "num_images"})
-        print(write_prediction_report(options.runs, options.report.out, **given))
-        return
-    files = [path for path in options.runs if path.is_file()]
+            if getattr(report, name) is not None:
+                raise ConfigError(f"--{name} is for runs, and {names[0]} is a file of captions; leave it out")
+        given = report.model_dump(include={"annotations", "images", "num_images"})
+        return write_prediction_report(names, out, **given)
+    files = [path for path in names if path.is_file()]
     if files:
-        run = next(path for path in options.runs if path not in files)
+        run = next(path for path in names if path not in files)
         raise ConfigError(f"{files[0]} is a file of captions and {run} is none; report files, or runs")
     from legenda.evaluation.runs import CaptionerRun, load_run, unique_run_names
     from legenda.report.report import write_caption_report, write_task_report
     from legenda.run_folder import find_seeds
 
-    folders = [run for folder in options.runs for run in find_seeds(folder) or [folder]]
-    runs = {name: load_run(folder, options.compute) for name, folder in unique_run_names(folders).items()}
+    folders = [run for folder in names for run in find_seeds(folder) or [folder]]
+    runs = {name: load_run(folder, compute) for name, folder in unique_run_names(folders).items()}
     captioners = {name: opened for name, opened in runs.items() if isinstance(opened, CaptionerRun)}
     if len(captioners) == len(runs):
-        print(write_caption_report(captioners, options.report, options.runs))
-    else:
-        print(write_task_report(runs, options.report, options.runs))
+        return write_caption_report(captioners, report, names)
+    return write_task_report(runs, report, names)

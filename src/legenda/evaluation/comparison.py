@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from legenda.config import Config, NonNegativeInt, PositiveInt
 from legenda.data.captions import Scorer
 from legenda.data.registry import data_settings
 from legenda.errors import ConfigError, DataError
+from legenda.hub import find_model, is_run_folder
 from legenda.io import read_json
 from legenda.metrics import Difference, Scores, compare, evaluate
 from legenda.metrics.resampling import share_as_large, sign_flips, students_interval
@@ -30,6 +32,7 @@ from legenda.metrics.scoring import (
 )
 from legenda.run_folder import CONFIG, evaluation_path, find_seeds, read_config
 
+_LOG = logging.getLogger(__name__)
 RANKING_METRIC = "CIDEr-D"
 """The metric of single captions."""
 
@@ -70,7 +73,7 @@ def compare_predictions(options: CompareOptions) -> ScoringReport:
 
     Raise LegendaError for files that cannot be read, without references, or of different examples.
     """
-    paths = [find_predictions(name, options.split) for name in (options.first, options.second)]
+    paths = predict_missing((options.first, options.second), options.split, _LOG.info)
     contents = [read_json(path, "name a run folder or a file of captions") for path in paths]
     tasks = [content.get("task") if isinstance(content, dict) else None for content in contents]
     if tasks[0] != tasks[1]:
@@ -180,16 +183,45 @@ def _find_disagreements(a: _Scored, b: _Scored, count: int) -> list[tuple[str, f
 
 def find_predictions(name: Path, split: str) -> Path:
     """Return the file of predictions: a file as it is, of a run folder the evaluation of the split."""
-    if name.is_file():
-        return name
-    path = evaluation_path(name, split)
-    if not path.is_file():
-        from legenda.hub import find_model  # late: it imports PyTorch
-
-        path = evaluation_path(find_model(name), split)
+    path = _predictions_path(name, split)
     if not path.is_file():
         raise DataError(f"{name} has no {path.name}; write it with legenda evaluate {name} --split {split}")
     return path
+
+
+def _predictions_path(name: Path, split: str) -> Path:
+    if name.is_file() or (path := evaluation_path(name, split)).is_file():
+        return name if name.is_file() else path
+    return evaluation_path(find_model(name), split)
+
+
+def predict_missing(names: Sequence[Path], split: str, progress: Callable[[str], None]) -> list[Path]:
+    """Return the files of the predictions of two captioners, which caption the split where there is no such file yet.
+
+    A model without data of its own, such as `photo`, captions those of the other; its file is then in the folder of the
+    other one, as evaluation_NAME_SPLIT.json. progress: called with a line about each file that is written.
+    """
+    paths = [_predictions_path(name, split) for name in names]
+    if all(path.is_file() for path in paths) or any(name.is_file() for name in names):
+        return [find_predictions(name, split) for name in names]
+    from legenda.compute import RunOptions
+    from legenda.evaluation.evaluate import evaluate_captions
+    from legenda.evaluation.runs import CaptionerRun, load_run, resolve_shared_data
+
+    runs = [load_run(name, RunOptions()) for name in names]
+    captioners = [run for run in runs if isinstance(run, CaptionerRun)]
+    if len(captioners) < len(runs):
+        return [find_predictions(name, split) for name in names]
+    data = resolve_shared_data(captioners, None, None)
+    for position, (name, run, path) in enumerate(zip(names, captioners, paths, strict=True)):
+        if path.is_file():
+            continue
+        if not is_run_folder(name):
+            path = captioners[1 - position].folder / f"evaluation_{name.name}_{split}.json"
+        progress(f"captioning the split {split} with {name} into {path}")
+        evaluate_captions(run, (), data[position], split, {}, path=path)
+        paths[position] = path
+    return paths
 
 
 def _score_captions(paths: Sequence[Path], references: Path | None, metrics: str) -> list[_Scored]:

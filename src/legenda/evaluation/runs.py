@@ -266,6 +266,40 @@ def resolve_data(
     return ImageData(annotations=annotations, images=images).with_extractor(run.resolve_extractor(None))
 
 
+def resolve_shared_data(
+    runs: Sequence[CaptionerRun], annotations: Path | None, features: Path | None, images: Path | None = None
+) -> list[Data]:
+    """Return the data of each run; of one whose own are unknown or elsewhere, as of `photo`, those of another run.
+
+    Its extractor then reads the images, unless it is the one of the features. Otherwise as `resolve_data`.
+    """
+    resolved: list[Data | ConfigError] = []
+    for run in runs:
+        try:
+            resolved.append(resolve_data(run, annotations, features, images))
+        except ConfigError as error:
+            resolved.append(error)
+    lender = next((data for data in resolved if not isinstance(data, ConfigError)), None)
+    for position, (run, data) in enumerate(zip(runs, resolved, strict=True)):
+        if isinstance(data, ConfigError):
+            if lender is None or annotations is not None:
+                raise data
+            resolved[position] = _borrow(run, lender, images)
+    return [data for data in resolved if not isinstance(data, ConfigError)]
+
+
+def _borrow(run: CaptionerRun, data: Any, images: Path | None) -> Data:
+    """Return the data of another run for a run, with its own extractor where the features are of another one."""
+    from legenda.data.captions import KarpathyData
+    from legenda.data.image_files import ImageData
+
+    if not isinstance(data, KarpathyData) or is_same_extractor(run.extractor, data.open_store().extractor):
+        return data
+    shared = {name: getattr(data, name) for name in KarpathyData.model_fields if name not in ("kind", "features")}
+    folder = images or getattr(data, "images", None)
+    return ImageData(**shared, images=folder).with_extractor(run.resolve_extractor(None))
+
+
 def replace_features(data: Any, features: Path | None) -> Any:
     """Return the data with one store in place of its own, or unchanged; raise ConfigError for data without stores."""
     if features is None:

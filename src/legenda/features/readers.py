@@ -73,7 +73,7 @@ def _opener(file_path: Path) -> Callable[[Path, Path | None], FeatureStore] | No
         return ShardedStore if (file_path / MANIFEST).is_file() else FolderStore
     if file_path.suffix in (".h5", ".hdf5", ".he5") or _is_hdf5(file_path):
         return Hdf5Store
-    if ".tsv" in file_path.suffixes:
+    if re.fullmatch(r".*\.tsv(\.\d+)?", file_path.name):  # Bottom-Up's are in parts, x.tsv.0 and x.tsv.1
         return TsvStore
     return DetectionStore if file_path.suffix == ".npz" else None
 
@@ -306,14 +306,15 @@ class FolderStore(ReleasedStore):
     <id>.npz with x, boxes                         Rosita's: features (n, 2048), boxes in pixels
     <id>.pth                                       grid-feats-vqa's: a grid (1, D, H, W), averaged to 7 x 7 (RSTNet)
 
-    Next to a folder *_att, the boxes of a folder *_box in pixels are read where the sizes of images are known.
+    Next to a folder *_att, the boxes of a folder *_box in pixels are read where the sizes of images are known. Where
+    all lie in one folder, as <id>_att.npz, <id>_box.npy and <id>_fc.npy, the latter, of whole images, are left out.
     """
 
     threads = 4
     wanted = "name a folder with one .npz, .npy or .pth file per image"
 
     def __init__(self, path: Path, sizes_file: Path | None = None) -> None:
-        self._names = verified(lambda: dict(_find_files(path)), path, self.wanted)
+        self._names, self._box_names = verified(lambda: _split_parts(dict(_find_files(path))), path, self.wanted)
         box_folder = path.parent / f"{path.name.removesuffix('_att')}_box"
         usable = path.name.endswith("_att") and sizes_file is not None and box_folder.is_dir()
         self._box_folder = box_folder if usable else None
@@ -328,6 +329,11 @@ class FolderStore(ReleasedStore):
             if self._names[image].endswith(".pth"):
                 return _read_grid(file)
             features, boxes = _read_arrays(file, image, self.sizes)
+        if boxes is None and image in self._box_names:
+            pixels = np.load(self.path / self._box_names[image], allow_pickle=False)
+            if pixels.size and pixels.max() <= 1 + _BOX_MARGIN:
+                return features, pixels
+            boxes = scale_boxes(pixels, *self.sizes[image]) if image in self.sizes else None
         if boxes is None and self._box_folder is not None:
             if image not in self.sizes:
                 raise DataError(f"{self._sizes_file} has no size for image '{image}'; name annotations that have it")
@@ -346,6 +352,30 @@ def _find_files(folder: Path) -> Iterator[tuple[str, str]]:
             raise DataError(f"{folder} holds {seen[image]} and {name} for one image; leave one of them out")
         seen[image] = name
         yield image, name
+
+
+_PARTS = re.compile(r"(?P<image>.+)_(?P<part>att|fc|box)")
+_BOX_MARGIN = 0.001
+"""How far relative boxes may leave an image."""
+
+
+def _split_parts(names: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the files of features and those of boxes by image, of a folder that holds both.
+
+    Names are <id>_att or <id>, with <id>_box and <id>_fc beside them; an <id>_box alone is features.
+    """
+    parts = {name: match for name in names if (match := _PARTS.fullmatch(name))}
+    regions = {match["image"] for match in parts.values() if match["part"] == "att"} | (names.keys() - parts.keys())
+    features, boxes = dict[str, str](), dict[str, str]()
+    for name, file in names.items():
+        match = parts.get(name)
+        if match is None or match["image"] not in regions:
+            features[name] = file
+        elif match["part"] == "att":
+            features[match["image"]] = file
+        elif match["part"] == "box":
+            boxes[match["image"]] = file
+    return features, boxes
 
 
 def _load_arrays(file: Any) -> np.ndarray | dict[str, np.ndarray]:

@@ -47,6 +47,8 @@ SUFFIXES: dict[Medium, frozenset[str]] = {
     "video": VIDEO_SUFFIXES,
 }
 """What is taken of folders and patterns."""
+FEATURE_SUFFIXES = frozenset({".safetensors", ".npy", ".npz", ".pth", ".h5", ".hdf5", ".lmdb", ".tsv"})
+"""Files that hold features, which no image file does."""
 _NAMED = 5
 """The names of other files that a message gives."""
 MAX_FETCHED_BYTES = 64 << 20
@@ -209,6 +211,11 @@ def _list_source(source: str, medium: Medium, allow_urls: bool) -> Iterator[str]
     try:
         is_image = is_url(source) and (is_web_url(source) or is_image_name(source.split("?")[0], medium))
         if is_image or Path(source).is_file():
+            if Path(source).suffix.lower() in FEATURE_SUFFIXES:
+                raise DataError(
+                    f"{source} holds features, not an image; legenda evaluate RUN --features {source} captions those "
+                    "of the run's images, legenda.open(RUN).model.caption(legenda.Regions(features, boxes)) any others"
+                )
             yield source
         else:
             fault = f"{source} holds no {medium}; name files of these types: {', '.join(sorted(SUFFIXES[medium]))}"
@@ -255,7 +262,7 @@ def _in_folder(folder: str, medium: Medium) -> Iterator[str]:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     pending.append(entry.path)
-                elif is_image_name(entry.name, medium) and entry.is_file():
+                elif is_image_name(entry.name, medium) and _is_file(entry):
                     yield entry.path
                 elif not entry.name.startswith("."):
                     others += 1
@@ -263,6 +270,14 @@ def _in_folder(folder: str, medium: Medium) -> Iterator[str]:
     if others:
         rest = f" and {others - len(skipped)} more" if others > len(skipped) else ""
         _LOG.warning("%s: left out %d files that are no %ss: %s%s", folder, others, medium, ", ".join(skipped), rest)
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """Return whether an entry of a folder is a file, or a link whose fault reading names, such as one to itself."""
+    try:
+        return entry.is_file()
+    except OSError:
+        return True
 
 
 pillow_heif.register_heif_opener()

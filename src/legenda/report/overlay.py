@@ -37,6 +37,8 @@ _COLORS = (
 """Grounds of the labels of things, dark enough for white text; those of one class are equal."""
 _LARGEST = 1600
 _MARGIN = 10
+_LONGEST = 1600
+"""The longer side of a panorama's tile, and the width of a sheet of them."""
 _LEGEND = "brightness: weight relative to the largest, which is red and labeled"
 _WHOLE = 0.99
 """A region with a larger share of the image is the whole image: its weight has no position."""
@@ -109,15 +111,17 @@ def draw_words(
 ) -> Image.Image:
     """Draw a sheet with the image and, for each of T words, the image with the word's attention; a legend is below.
 
-    attention: `(T, N)`, see `average_heads`. side: the longer side of each tile in pixels; columns: the maximal number
-    of tiles in a line.
+    attention: `(T, N)`, see `average_heads`. side: the longer side of each tile in pixels, more for panoramas, whose
+    shorter side is at least a third of it; columns: the maximal number of tiles in a line.
     """
+    longer, shorter = max(image.size), min(image.size)
+    side = max(side, min(round(side / 3 * longer / shorter), _LONGEST))
     small = ImageOps.contain(image.convert("RGB"), (side, side))
     tiles = [small, *(draw_overlay(small, boxes, weights) for weights in attention)]
     width, height = small.size
     font = ImageFont.load_default(16)
     line = 26
-    columns = min(columns, len(tiles))
+    columns = min(columns, len(tiles), max(1, _LONGEST // width))
     rows = math.ceil(len(tiles) / columns)
     head = line + _MARGIN if title else 0
     size = (columns * (width + _MARGIN) + _MARGIN, rows * (height + line + _MARGIN) + line + head)

@@ -32,12 +32,12 @@ class ReportOptions(Config):
 
     split: str = "val"
     """The split: train, val, test, or another of the data set, such as testA of RefCOCO."""
-    out: Path = Path("report.html")
-    """The HTML file to write."""
+    out: Path | None = None
+    """The HTML file to write; by default report.html or, where that exists, report-2.html and so on."""
     num_images: NonNegativeInt = 100
     """The number of examples on the page; of more, those with the best, the worst and the most different scores, and
     some in between."""
-    image_folder: Path | None = None
+    images: Path | None = None
     """The folder of the photographs, if they are neither next to the annotations nor one folder below; with
     --annotations and without --features, the runs' extractors read them, as models of transformers (hf:MODEL) need."""
     annotations: Path | None = None

@@ -38,13 +38,13 @@ def write_prediction_report(
     out: Path,
     *,
     annotations: Path | None = None,
-    image_folder: Path | None = None,
+    images: Path | None = None,
     num_images: int = 100,
 ) -> str:
     """Write the page of files of captions and return a summary.
 
     The references are those of `annotations`, or of the data that an evaluation names; photographs are searched for in
-    `image_folder` or beside the annotations, by the ids and names of images. num_images: the images that are shown.
+    `images` or beside the annotations, by the ids and names of images. num_images: the images that are shown.
     Raise LegendaError for files that cannot be read, of different images, and without references.
     """
     names = shortest_names([path.resolve() for path in paths])
@@ -65,12 +65,12 @@ def write_prediction_report(
     results = {name: score_with_intervals(captions, references, score) for name, captions in by_file.items()}
     ids = list(first)
     shown = select_examples([[result.per_example[image] for image in ids] for result in results.values()], num_images)
-    images = _find_images({ids[at]: files.get(ids[at], ids[at]) for at in shown}, annotations, image_folder)
+    photographs = _find_images({ids[at]: files.get(ids[at], ids[at]) for at in shown}, annotations, images)
     cards = [
         ExampleCard(
             ids[at],
             "",
-            None if ids[at] not in images else images[ids[at]].data_url,
+            None if ids[at] not in photographs else photographs[ids[at]].data_url,
             (),
             references[ids[at]],
             {
@@ -83,8 +83,8 @@ def write_prediction_report(
     notes = ["Intervals: percentile bootstrap over images, 95 %, 1,000 resamples."]
     if len(shown) < len(ids):
         notes.append(f"{len(shown)} of {len(ids):,} images are shown, with the best, the worst and the most different.")
-    if missing_images := len(shown) - len(images):
-        notes.append(f"{missing_images} images were not found; name their folder with --image-folder.")
+    if missing_images := len(shown) - len(photographs):
+        notes.append(f"{missing_images} images were not found; name their folder with --images.")
     count = "One file" if len(names) == 1 else f"{len(names)} files"
     report = Report(
         title=" against ".join(names),

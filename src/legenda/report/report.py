@@ -17,7 +17,7 @@ from legenda.decoding import GenerationOutput
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.comparison import RANKING_METRIC, compare_pairs
 from legenda.evaluation.evaluate import find_changed, generate, load_examples, predict, reject_captioner_options
-from legenda.evaluation.runs import CaptionerRun, Run, resolve_data
+from legenda.evaluation.runs import CaptionerRun, Run, resolve_shared_data
 from legenda.evaluation.torch_captioner import to_arrays
 from legenda.metrics import compare
 from legenda.models.base import eval_mode
@@ -48,7 +48,7 @@ def write_caption_report(runs: Mapping[str, CaptionerRun], options: ReportOption
 
     Raise DataError where the runs have different images or the split has no references.
     """
-    data = [resolve_data(run, options.annotations, options.features, options.image_folder) for run in runs.values()]
+    data = resolve_shared_data([*runs.values()], options.annotations, options.features, options.images)
     splits = dict(zip(runs, (settings.split(options.split) for settings in data), strict=True))
     remedy = "report runs of the same data together, or name the data with --annotations and --features"
     split: CaptionDataset = common_split(runs, splits, options.split, "images", remedy)
@@ -61,7 +61,7 @@ def write_caption_report(runs: Mapping[str, CaptionerRun], options: ReportOption
         position: {name: by_id[split.ids[position]] for name, by_id in captions_by_run.items()}
         for position in positions
     }
-    open_image = resolve_images(data[0], options.split, split.ids, positions, options.image_folder, split.open_images)
+    open_image = resolve_images(data[0], options.split, split.ids, positions, options.images, split.open_images)
     images = {position: open_image(position, _first_boxes(captions[position])) for position in positions}
     with_heads = heads_fit_page_budget(captions.values())
     heads = (
@@ -69,7 +69,7 @@ def write_caption_report(runs: Mapping[str, CaptionerRun], options: ReportOption
     )
     notes = []
     if missing := sum(not image.found for image in images.values()):
-        folder = options.image_folder or "the folder of the annotations"
+        folder = options.images or "the folder of the annotations"
         notes.append(f"{missing} images were not found in {folder}; their regions are drawn on a blank canvas.")
     no_boxes = {name for by_run in captions.values() for name, caption in by_run.items() if not caption.has_boxes}
     if no_boxes:
@@ -117,12 +117,12 @@ def write_task_report(runs: Mapping[str, Run], options: ReportOptions, folders: 
     }
     examples = {split.ids[position]: task.describe_example(split, position) for position in positions}
     names = {example.image for example in examples.values() if example.image is not None}
-    images = find_images_by_name(first.data(), options.split, names, options.image_folder) if names else {}
+    images = find_images_by_name(first.data(), options.split, names, options.images) if names else {}
     result = next(iter(results.values()))
     notes = []
     if missing := sum(image is None for image in images.values()):
-        folder = options.image_folder or "the folders of the data"
-        notes.append(f"{missing} images were not found in {folder}; name their folder with --image-folder.")
+        folder = options.images or "the folders of the data"
+        notes.append(f"{missing} images were not found in {folder}; name their folder with --images.")
     columns = [
         ScoreColumn(name, name, description, percent=result.scores[name].is_fraction)
         for name, description in task.metric_descriptions.items()
@@ -212,6 +212,7 @@ def _write_page(
         score_name=score_name,
         **fields,
     )
+    assert options.out is not None  # the command has chosen a name
     return summarize(report, results, write_report(report, options.out))
 
 

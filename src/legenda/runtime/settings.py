@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from legenda.config import Config, Count, NonNegativeFloat, NonNegativeInt, PositiveFraction, PositiveInt, merge
 from legenda.errors import ConfigError, did_you_mean
 from legenda.text import Vocabulary
 
 _OF_SAMPLING, _OF_BEAMS = ("top_k", "top_p", "trigram_penalty", "seed"), ("num_beam_groups", "length_penalty", "must")
+
+
+_LEAST_TEMPERATURE = 1e-6
 
 
 class GenerationConfig(Config):
@@ -60,8 +63,8 @@ class GenerationConfig(Config):
     its row; greedy decoding and sampling apply it, beam search does not, as in AoANet's release."""
     do_sample: bool = False
     """Draw the tokens at random instead of beam search."""
-    temperature: Annotated[float, Field(ge=1e-6, le=2.0**63)] = 1.0
-    """Divides the log-probabilities; in beam search all but those of the first token."""
+    temperature: Annotated[float, Field(ge=0, le=2.0**63)] = 1.0
+    """Divides the log-probabilities; in beam search all but those of the first token. 0 is beam search as it is."""
     top_k: PositiveInt | None = None
     """Sample from the k likeliest tokens."""
     top_p: PositiveFraction | None = None
@@ -76,6 +79,19 @@ class GenerationConfig(Config):
     """Words that no caption ends with, such as a, the and of; they replace `forbidden_last_tokens`."""
     must: tuple[str, ...] | None = None
     """Words that occur in every caption; a|b is one of several. They replace `required_tokens`."""
+
+    @field_validator("temperature", mode="before")
+    @classmethod
+    def _accept_zero(cls, value: Any, info: ValidationInfo) -> Any:
+        """Take a temperature of 0, at which nothing is drawn, for the default of beam search."""
+        if type(value) not in (int, float) or not 0 <= value < _LEAST_TEMPERATURE:
+            return value
+        if value or info.data.get("do_sample"):
+            raise ConfigError(
+                f"temperature must be at least {_LEAST_TEMPERATURE:g} for samples, not {value:g}; leave it out, or "
+                "leave do_sample out for beam search"
+            )
+        return 1.0
 
     @model_validator(mode="after")
     def _check_groups(self) -> Self:

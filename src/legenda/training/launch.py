@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 _DELETE = "delete the folder to start again"
 DATA_DIGEST = "data_digest"
 """The section with digests of the training and of the validation examples, and of a sample of their features."""
+_PATIENCE = "early_stopping_patience"
 _KEPT = ("environment", "vocabulary")
 """Sections that stay those of the first call; words are compared one by one."""
 
@@ -69,8 +70,8 @@ def check_new_folder(folder: Path) -> None:
 def init_run_dir(folder: Path, config: dict[str, Any], model: Model) -> None:
     """Create the folder of a run, or check that it holds this run, and delete partially written files.
 
-    More epochs of the last stage than before replace the old number, so that a finished run continues. The environment
-    stays that of the first call.
+    More epochs of the last stage than before, or more patience with it, replace the old numbers, so that a finished run
+    continues. The environment stays that of the first call.
     """
     check_folder(folder)
     path = folder / CONFIG
@@ -108,12 +109,18 @@ def is_finished(folder: Path, recipe: str) -> bool:
 
 
 def _with_epochs_of(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
-    """Return `old` with the epochs that the last stage of `new` has, if those are more."""
+    """Return `old` with the epochs and the patience that the last stage of `new` has, if those are more."""
     last = [*stages_of(new)][-1]
-    epochs = old.get(last, {}).get("epochs")
-    if isinstance(epochs, int) and epochs < new[last]["epochs"] and [*stages_of(old)] == [*stages_of(new)]:
-        return {**old, last: {**old[last], "epochs": new[last]["epochs"]}}
-    return old
+    before, now = old.get(last, {}), new[last]
+    if [*stages_of(old)] != [*stages_of(new)]:
+        return old
+    more = dict[str, Any]()
+    if isinstance(before.get("epochs"), int) and before["epochs"] < now["epochs"]:
+        more["epochs"] = now["epochs"]
+    patience, other = before.get(_PATIENCE), now[_PATIENCE]
+    if isinstance(patience, int) and patience and (other == 0 or other > patience):
+        more[_PATIENCE] = other
+    return {**old, last: {**before, **more}}
 
 
 def differences(old: Any, new: Any, name: str = "") -> Iterator[tuple[str, str, str]]:
@@ -269,6 +276,8 @@ def train(
         if fabric.global_rank:
             torch.manual_seed(first.seed + 1_000_003 * fabric.global_rank)  # dropout and samples differ by device
         loop = TrainingLoop(fabric, task, model, tuple(stages), folder, is_trained=init_from is not None)
+        if fabric.is_global_zero and (reason := loop.describe_early_end()) is not None:
+            _LOG.warning("%s %s", folder, reason)
         progress = loop.fit(model_name)
         fabric.barrier()
     assert progress.best is not None

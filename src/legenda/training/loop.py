@@ -27,7 +27,7 @@ from legenda.models.base import Model, eval_mode
 from legenda.models.checkpoint import build_on_meta
 from legenda.models.registry import build_model
 from legenda.models.weights import load_weights, save_weights
-from legenda.run_folder import STAGE_WEIGHTS, STATE, WEIGHTS
+from legenda.run_folder import STAGE_WEIGHTS, STATE, WEIGHTS, stage_name
 from legenda.tasks.base import Objective, Task, predict_split
 from legenda.tasks.captioning import collapse_repeats
 from legenda.tasks.self_critical import CURVES, describe_collapse
@@ -256,6 +256,24 @@ class TrainingLoop:
                 return self._fit(title)
         finally:
             self.stage.close()
+
+    def describe_early_end(self) -> str | None:
+        """Return why a finished run has trained fewer epochs than are asked for, and what continues it; else None."""
+        config, progress = self.config, self.progress
+        epochs = progress.epoch - progress.stage_epoch
+        if not progress.finished or epochs >= config.epochs:
+            return None
+        name = stage_name(progress.stage)
+        if _is_over(config.early_stopping_patience, progress.scores):
+            return (
+                f"stopped early after epoch {progress.epoch}, whose scores were no better for "
+                f"{config.early_stopping_patience} validations; it trains on with {name}.early_stopping_patience=0, or "
+                "with a larger number"
+            )
+        return (
+            f"ended after epoch {progress.epoch}, as its schedule's learning rate has come to its end; train with a "
+            f"longer {name}.schedule into another folder, perhaps with --init-from"
+        )
 
     def _fit(self, title: str) -> Progress:
         while not self.progress.finished:
