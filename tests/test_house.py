@@ -181,18 +181,9 @@ def torch_imports(files: dict[str, Path]) -> set[str]:
 
 
 # What is still to be mended; the entries go, none is added.
-KNOWN_ARROWS: frozenset[tuple[str, str]] = frozenset({})
-KNOWN_CIRCLES: frozenset[frozenset[str]] = frozenset(
-    {
-        frozenset(
-            {
-                "legenda.evaluation.hub_captioner",
-                "legenda.evaluation.runs",
-            }
-        ),
-    }
-)
-KNOWN_TORCH: frozenset[str] = frozenset({"legenda.metrics.spice"})
+KNOWN_ARROWS: frozenset[tuple[str, str]] = frozenset()
+KNOWN_CIRCLES: frozenset[frozenset[str]] = frozenset()
+KNOWN_TORCH: frozenset[str] = frozenset()
 
 
 def test_every_room_is_in_the_table():

@@ -98,7 +98,7 @@ def test_download_of_missing_and_damaged_jars(tmp_path):
     assert engine.read_text() == CONTENT["org/engine/engine.jar"]
     engine.unlink()
     (repository / "org/engine/engine.jar").write_text("<html>moved</html>")
-    with pytest.raises(LegendaError, match="invalid hash"):
+    with pytest.raises(LegendaError, match=r"engine\.jar"):
         download()
     assert list(folder.iterdir()) == [parser]
 

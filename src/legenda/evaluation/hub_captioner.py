@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +13,9 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from legenda.compute import RunOptions
 from legenda.decoding import GenerationOutput
 from legenda.decoding.generation import GenerationConfig
 from legenda.errors import ConfigError, DataError
-from legenda.evaluation.runs import CaptionerRun
 from legenda.extractors.backbone import hub_errors, load_pretrained
 from legenda.hub import HUB_PREFIX
 from legenda.images.extractor import Extractor
@@ -132,34 +128,9 @@ def _log_probs(output: Any) -> Tensor:
     return chosen.masked_fill(chosen.isneginf(), 0.0).sum(dim=1)  # padding after the end
 
 
-@dataclass(frozen=True)
-class HubRun(CaptionerRun):
-    """A model of transformers in place of a run; it has no data of its own."""
-
-    processor: Any = None
-
-    @property
-    def _config(self) -> Any:
-        """The configuration of the model of transformers."""
-        assert isinstance(self.model, HubCaptioner)
-        return self.model.net.config
-
-    @property
-    def weights(self) -> str:
-        """A digest of the configuration, with the hub's commit."""
-        facts = [str(getattr(self._config, "_commit_hash", None)), self._config.to_json_string()]
-        return sha256(json.dumps(facts).encode()).hexdigest()
-
-    @property
-    def summary(self) -> str:
-        """The type of the model."""
-        return f"{self._config.model_type} of transformers"
-
-    def resolve_extractor(self, given: str | None) -> Extractor:
-        """Return the model's own processor of images; raise ConfigError for any other extractor."""
-        if given is not None:
-            raise ConfigError(f"{self.folder} has its own processor of images; leave out --extractor")
-        return Extractor(f"processor of {self.folder}", partial(_process, self.processor, str(self.folder)))
+def extractor_of(processor: Any, name: str) -> Extractor:
+    """Return the processor of a model, hf:NAME or hf:FOLDER, as an extractor of whole images."""
+    return Extractor(f"processor of {name}", partial(_process, processor, name))
 
 
 def _process(processor: Any, name: str, images: list[Image.Image]) -> list[ImageRegions]:
@@ -169,8 +140,8 @@ def _process(processor: Any, name: str, images: list[Image.Image]) -> list[Image
     return [(image.reshape(1, -1), _WHOLE) for image in pixels]
 
 
-def load_hub_run(folder: Path, options: RunOptions) -> HubRun:
-    """Return a model of transformers, hf:NAME or hf:FOLDER, on the device.
+def load_hub_model(folder: Path) -> tuple[HubCaptioner, Any]:
+    """Return a model of transformers, hf:NAME or hf:FOLDER, in evaluation mode, and its processor of images.
 
     It is read without running code of its own. Raise ConfigError, naming it, where it cannot be loaded or is no
     image-to-text model.
@@ -181,7 +152,4 @@ def load_hub_run(folder: Path, options: RunOptions) -> HubRun:
 
     with hub_errors(name, allow_download=True):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    model = HubCaptioner(str(folder), net, tokenizer).eval()
-    options.apply(model)
-    config = {"model": {"name": str(folder)}, "extractor": f"processor of {folder}"}
-    return HubRun(folder, model, config | {"imported": {"kind": "transformers"}}, options, processor=processor)
+    return HubCaptioner(str(folder), net, tokenizer).eval(), processor

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -203,6 +205,37 @@ def _load_exported_run(folder: Path, options: RunOptions) -> ExportedRun:
     return ExportedRun(folder, ExportedModel(captioner).eval(), config, options)
 
 
+@dataclass(frozen=True)
+class HubRun(CaptionerRun):
+    """A model of transformers in place of a run, with its processor of images; it has no data of its own."""
+
+    processor: Any = None
+
+    @property
+    def _config(self) -> Any:
+        model: Any = self.model
+        return model.net.config
+
+    @property
+    def weights(self) -> str:
+        """A digest of the configuration, with the hub's commit."""
+        facts = [str(getattr(self._config, "_commit_hash", None)), self._config.to_json_string()]
+        return sha256(json.dumps(facts).encode()).hexdigest()
+
+    @property
+    def summary(self) -> str:
+        """The type of the model."""
+        return f"{self._config.model_type} of transformers"
+
+    def resolve_extractor(self, given: str | None) -> Extractor:
+        """Return the model's own processor of images; raise ConfigError for any other extractor."""
+        from legenda.evaluation.hub_captioner import extractor_of
+
+        if given is not None:
+            raise ConfigError(f"{self.folder} has its own processor of images; leave out --extractor")
+        return extractor_of(self.processor, str(self.folder))
+
+
 def load_captioner_run(name: str | Path, compute: RunOptions = CPU) -> CaptionerRun:
     """Load the run of a captioner; otherwise as `load_run`."""
     run = load_run(name, compute)
@@ -218,9 +251,12 @@ def load_run(name: str | Path, compute: RunOptions = CPU) -> Run:
     """
     folder = find_model(name)
     if is_of_transformers(folder):
-        from legenda.evaluation.hub_captioner import load_hub_run  # late: transformers take seconds to import
+        from legenda.evaluation.hub_captioner import load_hub_model  # late: transformers take seconds to import
 
-        return load_hub_run(folder, compute)
+        model, processor = load_hub_model(folder)
+        compute.apply(model)
+        config = {"model": {"name": str(folder)}, "extractor": f"processor of {folder}"}
+        return HubRun(folder, model, config | {"imported": {"kind": "transformers"}}, compute, processor=processor)
     if is_exported(folder) and not weights_path(folder).exists():
         return _load_exported_run(folder, compute)
     model, config = load_with_config(folder)
