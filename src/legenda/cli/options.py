@@ -34,14 +34,12 @@ Arguments = tyro.conf.PositionalRequiredArgs
 def _search_flags() -> type[Config]:
     """Return options with the names, types and descriptions of fields of `GenerationConfig`, none of which are set."""
     fields: dict[str, Any] = {}
+    hint = tyro.conf.arg(help_behavior_hint="(default: the model's)")
     for name in OVERRIDES:
         field = GenerationConfig.model_fields[name]
-        is_flag = field.annotation is bool
-        kind = field.rebuild_annotation()
-        fields[name] = (
-            kind if is_flag else kind | None,
-            Field(False if is_flag else None, description=field.description),
-        )
+        kind, default = field.rebuild_annotation(), False if field.annotation is bool else None
+        kind = kind if default is False else Annotated[kind | None, hint]
+        fields[name] = (kind, Field(default, description=field.description))
     doc = "How captions are searched for; what is left out is the model's own."
     return create_model("SearchOptions", __base__=Config, __doc__=doc, **fields)
 
@@ -51,7 +49,7 @@ _UNSET = _SEARCH()
 _POSITIONAL = tyro.conf.Positional[Any].__metadata__[0]
 
 
-def _overrides(search: Annotated[_SEARCH, Flat] = _UNSET) -> Overrides:  # type: ignore[valid-type]  # pyrefly: ignore
+def _overrides(search: Annotated[_SEARCH, tyro.conf.arg(name=""), Flat] = _UNSET) -> Overrides:  # type: ignore[valid-type]  # pyrefly: ignore
     """Return the options that are set, for tyro; raise ConfigError where they do not go together."""
     overrides = {name: value for name, value in search if value is not None and value is not False}
     check_overrides(overrides)
