@@ -180,18 +180,12 @@ def torch_imports(files: dict[str, Path]) -> set[str]:
     }
 
 
-# What is still to be mended; the entries go, none is added.
-KNOWN_ARROWS: frozenset[tuple[str, str]] = frozenset()
-KNOWN_CIRCLES: frozenset[frozenset[str]] = frozenset()
-KNOWN_TORCH: frozenset[str] = frozenset()
-
-
 def test_every_room_is_in_the_table():
-    assert {room_of(module) for module in modules()} - {"", "__main__"} <= set(ROOMS)
+    assert {room_of(module) for module in modules()} - {"", "__main__"} == set(ROOMS)
 
 
 def test_no_room_imports_from_above():
-    assert arrows_up(graph(modules())) == KNOWN_ARROWS
+    assert not arrows_up(graph(modules()))
 
 
 def test_nothing_imports_the_faces():
@@ -199,11 +193,11 @@ def test_nothing_imports_the_faces():
 
 
 def test_no_files_import_each_other_in_a_circle():
-    assert set(circles(graph(modules()))) == KNOWN_CIRCLES
+    assert not circles(graph(modules()))
 
 
 def test_the_rooms_below_the_line_do_without_pytorch():
-    assert torch_imports(modules()) == KNOWN_TORCH
+    assert not torch_imports(modules())
 
 
 def test_the_drawing_is_that_of_the_table():
