@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 
 from legenda.errors import ConfigError, DataError, LegendaError, first_line, install_line
-from legenda.io import verified
+from legenda.io import atomic_write, verified
 from legenda.metrics.metric import Metric
+from legenda.terminal import progress_bar
 
 JAVA_VARIABLE = "LEGENDA_JAVA"
 """The environment variable with the path of the `java` to use."""
@@ -54,6 +55,8 @@ JARS = {
 
 _LIMIT_S = 14_400.0
 """Seconds after which a program is stopped."""
+_TIMEOUT_S, _BLOCK = 60, 1 << 20
+"""Seconds without an answer after which a download fails, and the bytes that it reads at once."""
 
 
 def spice(
@@ -197,21 +200,33 @@ def download_jars(folder: str | Path, *, url: str = MAVEN_CENTRAL, jars: Mapping
     url: a Maven repository. jars: digests by path. A jar that is already there with its digest is not downloaded again.
     Raise LegendaError where the network fails or a file has another digest; no partial jar is written.
     """
-    from torch.hub import download_url_to_file  # imported late, since it loads all of HTTP
-
     paths = [Path(folder, Path(name).name) for name in jars]
     for (name, digest), path in zip(jars.items(), paths, strict=True):
         if path.is_file() and _digest(path) == digest:
             continue
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            download_url_to_file(f"{url}/{name}", str(path), hash_prefix=digest)
+            _download(f"{url}/{name}", path, digest)
         except (OSError, ValueError, RuntimeError, HTTPException) as error:
             raise LegendaError(
                 f"{url}/{name} cannot be downloaded ({first_line(error)}); check the address and the network, or put "
                 f"{path.name} into {path.parent}"
             ) from error
     return paths
+
+
+def _download(url: str, path: Path, digest: str) -> None:
+    """Write the content of a URL to a file; raise ValueError where it has another digest."""
+    from urllib.request import urlopen  # late: it loads all of HTTP
+
+    with urlopen(url, timeout=_TIMEOUT_S) as source, atomic_write(path) as partial, progress_bar(path.name) as update:
+        size, done = int(source.headers.get("Content-Length") or 0), 0
+        with partial.open("wb") as file:
+            while block := source.read(_BLOCK):
+                file.write(block)
+                done += len(block)
+                update(done, size)
+        if (found := _digest(partial)) != digest:
+            raise ValueError(f"its digest is {found[:8]}, not {digest[:8]}")
 
 
 def _digest(path: Path) -> str:
