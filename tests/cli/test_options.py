@@ -3,6 +3,7 @@
 import pytest
 
 from legenda.cli.caption import CaptionOptions
+from legenda.cli.extract import ExtractOptions
 from legenda.cli.options import fields_of, parse
 from legenda.cli.score import ScoreCommand
 from legenda.errors import ConfigError
@@ -23,6 +24,13 @@ def test_only_what_is_set_is_over_the_model_and_zeros_count():
 def test_options_that_do_not_go_together_are_one_sentence(line):
     with pytest.raises(ConfigError):
         parse(CaptionOptions, ["a.jpg", *line.split()], "caption")
+
+
+def test_a_device_that_is_not_there_is_refused_before_anything_is_read():
+    line = ["a.jpg", "--extractor", "scenes", "--device", "cpu,cuda:99"]
+    for kind, arguments in ((ExtractOptions, line), (CaptionOptions, ["a.jpg", "--device", "cuda:99"])):
+        with pytest.raises(ConfigError, match="cuda:99"):
+            parse(kind, arguments, "extract")
 
 
 def test_the_options_of_nested_settings_are_those_of_the_command():

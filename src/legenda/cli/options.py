@@ -15,7 +15,6 @@ from pydantic import Field, create_model
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from legenda.compute import ComputeOptions
 from legenda.config import Config, map_paths
 from legenda.errors import OF_TRANSFORMERS, ConfigError, DataError, LegendaError
 from legenda.io import IMAGE_SUFFIXES, VIDEO_SUFFIXES, check_output, check_writable, follow_links
@@ -83,8 +82,8 @@ def parse(options: type[T], arguments: Sequence[str], command: str) -> T:
     out = str(getattr(values, "out", None) or "")
     if out != out.encode(errors="surrogateescape").decode(errors="replace"):
         raise ConfigError("--out is not UTF-8, which the files of a run could not name; name another output")
-    compute = getattr(values, "compute", values)
-    if isinstance(compute, ComputeOptions) and compute.device not in ("auto", "cpu"):  # which every machine has
+    compute: Any = getattr(values, "compute", values)
+    if hasattr(compute, "resolve") and compute.device not in ("auto", "cpu"):  # which every machine has
         compute.resolve()
     return values
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -40,6 +40,13 @@ class HubVocabulary:
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the caption of tokens, on one line."""
         return " ".join(self.words(tokens))
+
+    @property
+    def ids(self) -> NoReturn:
+        """Raise ConfigError: a word has no token of its own."""
+        raise ConfigError(
+            "--must and --forbidden-last-words are for captioners of Legenda; models of transformers lack them"
+        )
 
     @property
     def eos_token_id(self) -> int:
@@ -100,11 +107,10 @@ class HubCaptioner(Captioner):
 
 def _generate_settings(config: GenerationConfig) -> dict[str, Any]:
     """Return the arguments of `generate`, whose defaults are the model's own; raise ConfigError where it lacks one."""
-    for name in ("num_beam_groups", "trigram_penalty", "forbidden_last_tokens", "required_tokens"):
+    for name in ("num_beam_groups", "trigram_penalty"):
         if getattr(config, name) != GenerationConfig.model_fields[name].default:
-            option = {"forbidden_last_tokens": "forbidden_last_words", "required_tokens": "must"}.get(name, name)
             raise ConfigError(
-                f"--{option.replace('_', '-')} is for captioners of Legenda; models of transformers lack it"
+                f"--{name.replace('_', '-')} is for captioners of Legenda; models of transformers lack it"
             )
     if config.do_sample:
         settings: dict[str, Any] = {"do_sample": True, "num_beams": 1, "temperature": config.temperature}

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from legenda.compute import ComputeOptions
 from legenda.errors import ConfigError, LegendaError, first_line, import_extra
-from legenda.extractors.base import DOWNLOAD_HINT, digest_of
+from legenda.extractors.base import DOWNLOAD_HINT, IMAGENET_MEAN, IMAGENET_STD, digest_of
 from legenda.images.extractor import Extractor
 from legenda.images.regions import ImageRegions
 from legenda.models.backbone import Backbone, BackboneConfig, feature_layers
@@ -25,7 +25,6 @@ from legenda.regions import Regions
 
 IMAGE_SIZE, MAX_SIDE = 224, 2048
 """The side of images as pixels, by default and at most."""
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def load_backbone(
@@ -77,7 +76,7 @@ def _load_torchvision(config: BackboneConfig, model: str, file: str, allow_downl
         net.load_state_dict(read_tensors(Path(file), f"name weights of {model}"))
     else:
         net = load_published(models.get_model_builder(model), model, allow_download)
-    return feature_layers(net, config.name), _MEAN, _STD
+    return feature_layers(net, config.name), IMAGENET_MEAN, IMAGENET_STD
 
 
 def _load_timm(config: BackboneConfig, model: str, file: str, allow_download: bool) -> Loaded:

@@ -29,6 +29,8 @@ _LOG = logging.getLogger(__name__)
 DOWNLOAD_HINT = "add --allow-download (in Python, allow_download=True) to fetch it, or name it with --extractor"
 
 
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Of red, green and blue in 0..1 over ImageNet, by which its networks normalize pixels."""
 MAX_FIXED_REGIONS = 300
 """The number of boxes that Bottom-Up attention's detector proposes."""
 

@@ -28,7 +28,7 @@ from legenda.extractors.detection import (
     MAX_REGIONS,
     MIN_CONFIDENCE,
     MIN_REGIONS,
-    load_weights,
+    load_state,
     map_groups,
     resize_scale,
     resized_size,
@@ -225,7 +225,7 @@ def load_bottom_up(weights: str, *, compute: ComputeOptions) -> Extractor:
     path = Path(weights)
     with torch.device("meta"):
         model = BottomUp()
-    load_weights(model, read_tensors(path, HINT), path, HINT)
+    load_state(model, read_tensors(path, HINT), path, HINT)
     extract = partial(extract_regions, model.eval().to(compute.resolve()))
     name = f"bottom-up@{digest_of([path])}"
     return Extractor(name, extract, with_num_regions=lambda count: partial(extract, num_regions=count))

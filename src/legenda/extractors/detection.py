@@ -86,7 +86,7 @@ def load_published(build: Any, name: str, allow_download: bool) -> Any:
     return verified(lambda: build(weights="DEFAULT"), f"torchvision:{name}", "name a file, torchvision:MODEL:FILE")
 
 
-def load_weights(model: nn.Module, state: dict[str, Tensor], path: Path, hint: str) -> None:
+def load_state(model: nn.Module, state: dict[str, Tensor], path: Path, hint: str) -> None:
     """Load weights by name; raise CheckpointError naming one that is missing or of another shape."""
     loaded: dict[str, Tensor] = {}
     for name, value in model.state_dict().items():

@@ -21,11 +21,11 @@ from torchvision.transforms.functional import pil_to_tensor
 
 from legenda.compute import ComputeOptions
 from legenda.errors import CheckpointError, ConfigError, did_you_mean
-from legenda.extractors.base import digest_of
+from legenda.extractors.base import IMAGENET_MEAN, IMAGENET_STD, digest_of
 from legenda.extractors.detection import (
     MAX_REGIONS,
     load_published,
-    load_weights,
+    load_state,
     map_groups,
     resized_size,
     select_regions,
@@ -43,7 +43,6 @@ RESNEXT152 = "resnext152_32x8d"
 GRIDS = (*(name for name in dir(resnet) if re.match(r"(wide_)?res\w+\d", name)), RESNEXT152)
 """The backbones; that of X-152 has no weights in torchvision."""
 SIDE = 7
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _DETECTRON = re.compile(r"(?:backbone|roi_heads)\.(?:res(\d)\.(\d+)|stem)\.(?:conv(\d)|shortcut)(\.norm)?\.(\w+)")
 
 
@@ -123,7 +122,7 @@ def load_grid(name: str, weights: Path | None, device: torch.device, allow_downl
         model.register_module("fc", nn.Identity())  # the classifier, which a grid does not need
         hint = f"name weights of {name}"
         state = read_tensors(weights, hint)
-        load_weights(model, rename_detectron(state, weights) if name.startswith("resnext") else state, weights, hint)
+        load_state(model, rename_detectron(state, weights) if name.startswith("resnext") else state, weights, hint)
     return partial(extract_grids, model.eval().to(device))
 
 
@@ -160,7 +159,7 @@ def _extract_grid(model: resnet.ResNet, images: list[Image.Image]) -> list[Image
     width, height = resized_size(images[0])
     resized = [np.asarray(image.resize((width, height), Image.Resampling.BILINEAR)) for image in images]
     pixels = torch.from_numpy(np.stack(resized)).permute(0, 3, 1, 2).to(parameter) / 255
-    mean, std = (pixels.new_tensor(values).reshape(3, 1, 1) for values in (_MEAN, _STD))
+    mean, std = (pixels.new_tensor(values).reshape(3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
     maps = model.maxpool(model.relu(model.bn1(model.conv1((pixels - mean) / std))))
     maps = model.layer4(model.layer3(model.layer2(model.layer1(maps))))
     cells = F.adaptive_avg_pool2d(maps.float(), SIDE).flatten(2).transpose(1, 2).cpu().numpy()
