@@ -22,7 +22,6 @@ from tempfile import TemporaryFile
 from types import UnionType
 from typing import Any, BinaryIO
 
-from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
 from legenda.errors import DataError, first_line
@@ -116,6 +115,8 @@ def locked(path: str | Path) -> Iterator[None]:
 
     Unfinished files that a killed process has left are removed. Raise DataError where another process holds the lock.
     """
+    from filelock import FileLock, Timeout  # late: it imports asyncio, and most commands write no folder
+
     path = follow_links(path)
     lock = FileLock(path.parent / f".{path.name}.lock")
     try:

@@ -1,16 +1,19 @@
 """Terminals: progress bars, and text in which characters that a terminal obeys are shown as escapes."""
 
+from __future__ import annotations
+
 import re
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RichCast
-from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.segment import Segment
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, ConsoleRenderable, RichCast
+    from rich.progress import Progress, ProgressColumn
+    from rich.segment import Segment
 
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters but tabs and line feeds, separators, bidirectional formatting, and bytes of file names that are
@@ -77,14 +80,19 @@ def create_console(*, stderr: bool = False, **options: Any) -> Console:
 
     Where it is no terminal, it does not wrap lines.
     """
+    from rich.console import Console  # late, as in `create_bar`: most commands print neither tables nor bars
+
     console = Console(stderr=stderr, **options)
     if not console.is_terminal:
         console.width = _WIDTH
-    console.push_render_hook(_Escape())
+    hook: Any = _Escape()
+    console.push_render_hook(hook)
     return console
 
 
-class _Escape(RenderHook):
+class _Escape:
+    """A render hook of rich."""
+
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         return [_Escaped(renderable) for renderable in renderables]
 
@@ -94,26 +102,29 @@ class _Escaped:
         self._renderable = renderable
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        from rich.segment import Segment
+
         for text, style, control in console.render(self._renderable, options):
             yield Segment(text if control else escape_controls(text), style, control)
 
 
-class _Bar(Progress):
-    def start(self) -> None:
-        super().start()
-        if not self.disable:
-            sys.stdout = SafeStream(sys.stdout)  # rich has replaced it, and sets it back at the end
-
-    def stop(self) -> None:
-        if not self.disable:  # rich before 15 prints an empty line
-            super().stop()
-
-
 def create_bar(column: ProgressColumn) -> Progress:
     """Return a bar with a further column that is shown on a terminal alone, and removed at the end."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    class Bar(Progress):
+        def start(self) -> None:
+            super().start()
+            if not self.disable:
+                sys.stdout = SafeStream(sys.stdout)  # rich has replaced it, and sets it back at the end
+
+        def stop(self) -> None:
+            if not self.disable:  # rich before 15 prints an empty line
+                super().stop()
+
     console = create_console(stderr=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), column, TimeRemainingColumn())
-    return _Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
+    return Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 STOPPED = threading.Event()
@@ -132,6 +143,11 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
 
     Call what it yields with the number of items done and in total, 0 if unknown.
     """
+    if not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.progress import TaskProgressColumn
+
     with create_bar(TaskProgressColumn()) as bar:
         task = bar.add_task(escape_controls(title), total=None)
         printed = time.monotonic()
