@@ -25,11 +25,11 @@ HOUSE: tuple[tuple[str, dict[str, str]] | str, ...] = (
     (
         "what everything stands on",
         {
-            "terminal": "progress, escapes",
+            "terminal": "progress bars",
             "errors": "one sentence",
             "config": "checked fields",
             "io": "atomic files",
-            "arrays": "weights as arrays",
+            "arrays": "tensor files",
             "registry": "names, plugins",
             "run_folder": "files of a run",
             "hub": "models by name",
@@ -47,7 +47,6 @@ HOUSE: tuple[tuple[str, dict[str, str]] | str, ...] = (
     (
         "captions without PyTorch",
         {
-            "hub": "names of models",
             "runtime": "exported models, search",
             "photo": "the packaged captioner",
         },
@@ -182,6 +181,7 @@ def torch_imports(files: dict[str, Path]) -> set[str]:
 
 def test_every_room_is_in_the_table():
     assert {room_of(module) for module in modules()} - {"", "__main__"} == set(ROOMS)
+    assert len(ROOMS) == len(set(ROOMS))
 
 
 def test_no_room_imports_from_above():
@@ -232,7 +232,7 @@ def draw() -> str:
     floors = [floor for floor in HOUSE if not isinstance(floor, str)]
     below = HOUSE.index(LINE)
     top = 130
-    height = top + len(floors[:-1]) * (_HEIGHT + _GAP) + 3 * _GAP + 40
+    height = top + len(floors[:-1]) * (_HEIGHT + _GAP) + 4 * _GAP + 40
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="DejaVu Sans, Helvetica, '
         'Arial, sans-serif" role="img" aria-label="The packages of Legenda as floors of a house; each imports from the '
@@ -247,10 +247,11 @@ def draw() -> str:
         title, rooms = floors[number]
         if number == below - 1:
             lines.append(
-                f'<path d="M{_LEFT} {y + _GAP} H{_RIGHT}" stroke="#4a5162" stroke-width="1.4" stroke-dasharray="3 5"/>'
+                f'<path d="M{_LEFT} {y + 2 * _GAP} H{_RIGHT}" stroke="#4a5162" stroke-width="1.4" '
+                'stroke-dasharray="3 5"/>'
             )
-            lines.append(_text(_RIGHT, y + _GAP - 3, LINE, 10.5, anchor="end"))
-            y += 3 * _GAP
+            lines.append(_text(_RIGHT, y + 2 * _GAP - 4, LINE, 10.5, anchor="end"))
+            y += 4 * _GAP
         fill, stroke = _COLORS[0 if number == 0 else 1 if number < below else 2 if number < below + 3 else 3]
         lines.append(
             f'<rect x="{_LEFT}" y="{y}" width="{_RIGHT - _LEFT}" height="{_HEIGHT}" fill="{fill}" stroke="{stroke}" '
