@@ -406,7 +406,8 @@ def _number(value: float, metric: Metric) -> str:
 
 def effect_text(effect: Effect, metric: Metric, seeds: int) -> str:
     """Return a difference with its 95 % interval and the number of seeds."""
-    return f"{_number(effect.mean, metric)} ({bounds(effect.interval, metric)}; {seeds} seeds)"
+    sign = "+" if effect.mean > 0 else ""
+    return f"{sign}{_number(effect.mean, metric)} ({bounds(effect.interval, metric)}; {seeds} seeds)"
 
 
 def is_timed(seed: Mapping[str, Any]) -> bool:

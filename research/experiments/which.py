@@ -37,7 +37,7 @@ class _Row:
     @property
     def link(self) -> str:
         """The verdict as a link to the row."""
-        return f"[{self.decision.verdict or 'not decided'}]({TABLE}#{self.name})"
+        return f"[`{self.name}`: {self.decision.verdict or 'not decided'}]({TABLE}#{self.name})"
 
     def mean(self, condition: str, against: str, metric: str) -> str:
         """Return another difference of the experiment."""
@@ -97,18 +97,20 @@ def _scenes(results: Mapping[str, Result]) -> Iterator[str]:
   embedding of absolute boxes {relations.learned("learned")}; {relations.price} ({relations.link}). The price in truth:
   which of two things is larger, {relations.mean("gsan", "learned", "size")}
   ([page](experiments/results/relative_geometry.md)).
-- **Answer what is next to what**: the same in MCAN, {questions.effect}; {questions.price} ({questions.link}).
+- **Answer what is next to what**: the same in MCAN, right answers {questions.effect}; {questions.price}
+  ({questions.link}).
 - **Find what is next to what**: of MCAN with distances and branches {grounding.learned("dsa_msa")} seeds learn it, with
-  absolute boxes {grounding.learned("learned")}; {grounding.price} ({grounding.link}). Geometry is equal there, with
-  {grounding.learned("gsa")}, and better on size ([page](experiments/results/relative_geometry.md)).
+  absolute boxes {grounding.learned("learned")}; {grounding.price} ({grounding.link}). With geometry
+  {grounding.learned("gsa")} do, and size is better by {grounding.mean("gsa", "dsa_msa", "size")}
+  ([page](experiments/results/relative_geometry.md)).
 - **Which geometry**: not the content-independent one; right pairs against key-dependent geometry {kinds.effect};
   {kinds.price} ({kinds.link}).
 - **Few examples** (64 scenes): three branches, of which 0.4 are dropped, instead of 12 heads, truth {branches.effect};
   {branches.price} ({branches.link}). Of that, dropping makes {drop.effect} ({drop.link}).
 - **Products of features**: X-Linear attention in the decoder, {linear.effect} steps to learn them; {linear.price}
   ({linear.link}). With about as much time, truth {linear.mean("blocks0", "first_longer", "truth")}
-  ([page](experiments/results/second_order_steps.md)). More steps with one block of it in the encoder, {one.effect}
-  ({one.link}), and with four, {four.effect} ({four.link}).
+  ([page](experiments/results/second_order_steps.md)). Blocks of it in the encoder: one, {one.effect} ({one.link});
+  four, {four.effect} steps ({four.link}).
 - **Say what is absent**: AoA in the encoder, truth {absent.effect}; {absent.price} ({absent.link}).
 - **Learn faster**: not by normalized queries, {queries.effect} steps; {queries.price} ({queries.link}).
 """
