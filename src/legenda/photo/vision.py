@@ -15,7 +15,7 @@ from PIL import Image
 
 from legenda.arrays import load_arrays
 from legenda.photo.layout import CLASSES
-from legenda.runtime.captioner import open_session
+from legenda.runtime.captioner import open_sessions
 from legenda.runtime.search import log_softmax
 
 STRIDES = (8, 16, 32, 64)
@@ -142,7 +142,7 @@ class Vision:
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Return the networks of a folder; raise LegendaError for a file that is missing or damaged."""
-        lite2, nanodet = (open_session(folder / f"{name}.onnx", _HINT) for name in ("lite2", "nanodet"))
+        lite2, nanodet = open_sessions([folder / f"{name}.onnx" for name in ("lite2", "nanodet")], _HINT)
         return cls(lite2, nanodet, *load_classifier(folder))
 
     def __call__(self, image: Image.Image) -> ImageVectors:

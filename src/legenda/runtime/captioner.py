@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from legenda.errors import CheckpointError, ConfigError, DataError, first_line, import_extra
+from legenda.errors import CheckpointError, ConfigError, DataError, first_line
 from legenda.images.regions import ImageRegions, RegionArrays, grid_boxes, pack
 from legenda.runtime.folder import DECODER, ENCODER, GRID_BOXES, ExportedModel, read_exported
 from legenda.runtime.search import ROWS, SearchOutput, State, search
@@ -86,11 +88,11 @@ class OnnxCaptioner:
         """Return the captioner of a folder.
 
         Raise CheckpointError, naming the file, for one that is missing, damaged, no such model, or has operators that
-        are not ONNX Runtime's own, and ConfigError where ONNX Runtime is missing.
+        are not ONNX Runtime's own.
         """
         folder = Path(folder)
         settings, vocabulary = read_exported(folder)
-        encoder, decoder = (open_session(folder / name) for name in (ENCODER, DECODER))
+        encoder, decoder = open_sessions([folder / name for name in (ENCODER, DECODER)])
         captioner = cls(settings, vocabulary, encoder, decoder, folder)
         captioner._check_interface()
         return captioner
@@ -218,17 +220,24 @@ class OnnxCaptioner:
         return CheckpointError(f"{self.folder / file} is no file of legenda export: {reason}; export the model again")
 
 
+def open_sessions(paths: Sequence[Path], hint: str = "export the model again") -> list[Any]:
+    """Return the sessions of files, which are opened at the same time; otherwise as `open_session`."""
+    with ThreadPoolExecutor(len(paths)) as pool:
+        return list(pool.map(partial(open_session, hint=hint), paths))
+
+
 def open_session(path: Path, hint: str = "export the model again") -> Any:
     """Return a session of ONNX Runtime, which has no operators but its own and reads no file of another folder.
 
     Raise CheckpointError with the hint for a file that is missing or damaged.
     """
-    runtime = import_extra("onnxruntime", "onnx")
-    options = runtime.SessionOptions()
+    import onnxruntime  # late: a command's help takes no time for it
+
+    options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # what fails is raised
     options.intra_op_num_threads = get_num_threads()
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
-        return runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's own classes
         raise CheckpointError(f"{path} is not a model that ONNX Runtime opens ({first_line(error)}); {hint}") from error
