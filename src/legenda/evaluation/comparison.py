@@ -49,7 +49,7 @@ class CompareOptions(Config):
     split: str = "val"
     """The split whose evaluation_SPLIT.json is read from run folders."""
     metrics: Literal["fast", "auto"] = "fast"
-    """Of captions, fast: metrics without Java; auto: METEOR and SPICE too, where their programs are installed."""
+    """Metrics of captions. fast: those without Java; auto: METEOR and SPICE too, where their programs are installed."""
     num_examples: NonNegativeInt = 10
     """The number of examples to list, those with the largest differences."""
     resamples: PositiveInt = 1000

@@ -30,7 +30,7 @@ DOWNLOAD_HINT = "add --allow-download (in Python, allow_download=True) to fetch 
 
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Of red, green and blue in 0..1 over ImageNet, by which its networks normalize pixels."""
+"""Mean and standard deviation of red, green and blue, in 0..1, by which networks of ImageNet normalize pixels."""
 MAX_FIXED_REGIONS = 300
 """The number of boxes that Bottom-Up attention's detector proposes."""
 
@@ -214,7 +214,7 @@ class StoredName(NamedTuple):
 
     @property
     def ending(self) -> str:
-        """What the name ends in."""
+        """The end of the stored name: number of regions and precision, where they are not the defaults."""
         regions = "" if self.num_regions is None else f"@{self.num_regions}regions"
         return regions + ("" if self.precision == "float32" else f"@{self.precision}")
 

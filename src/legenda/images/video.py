@@ -46,7 +46,7 @@ class FrameSampling(Config):
 
     @property
     def ending(self) -> str:
-        """What the name of the extractor ends in."""
+        """The end of the extractor's stored name, such as @8frames."""
         return f"@{self.num_frames}frames" if self.frame_rate is None else f"@{self.frame_rate:g}fps"
 
 

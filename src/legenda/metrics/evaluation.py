@@ -31,7 +31,7 @@ METRICS: Registry[Metric] = Registry(
 """Every metric of captions, in the order of the results."""
 
 MAX_WORDS = 1000
-"""Of a caption, raw text: METEOR takes quadratic time, and ROUGE-L quadratic memory."""
+"""Words of the longest caption that is scored, raw text: METEOR takes quadratic time, ROUGE-L quadratic memory."""
 _MAX_NAMED = 3  # ids in an error message
 _SPACES = {ord(sign): " " for sign in "\n\r\v\f\x1c\x1d\x1e\u2028\u2029"}
 

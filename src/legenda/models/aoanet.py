@@ -80,11 +80,11 @@ class AoANetConfig(AttentionConfig, CaptionerConfig):
     variant: Literal["released", "paper"] = "released"
     """Whether the released code or the paper is followed where they differ."""
     dropout: Probability = 0.5
-    """Of embeddings and of the context before the output layer."""
+    """Dropout rate of the embeddings and of the context before the output layer."""
     aoa_dropout: Probability = 0.3
-    """Of the input of attention on attention in the refiner."""
+    """Dropout rate of the input of attention on attention in the refiner."""
     attention_dropout: Probability = 0.1
-    """Of attention weights, and of the output of each sublayer of the refiner."""
+    """Dropout rate of the attention weights and of each sublayer's output in the refiner."""
     recurrent: bool = False
     """The regions are frames of a video in their order, and a bidirectional LSTM precedes the refiner, with half of the
     channels in each direction (section 4.6)."""

@@ -40,7 +40,7 @@ class LayersConfig(AttentionConfig, ModelConfig):
     ff_dim: PositiveInt = 2048
     """Inner channels of the feed-forward networks."""
     dropout: Probability = 0.1
-    """Of embeddings, of the output of each sublayer, of attention weights and inside the feed-forward networks."""
+    """Dropout rate of embeddings, attention weights and each sublayer's output, and inside feed-forward networks."""
     norm_first: bool = False
     """Layer normalization before each sublayer instead of after it."""
 

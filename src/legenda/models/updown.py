@@ -33,8 +33,8 @@ class UpDownConfig(CaptionerConfig):
     additive_dim: PositiveInt = 512
     """Inner channels of the attention."""
     dropout: Probability = 0.0
-    """Of embeddings and of the output layer's input. The paper and its release have none, with SGD and weight decay;
-    trained by Adam, 0.5 is usual."""
+    """Dropout rate of the embeddings and of the output layer's input. The paper and its release have none, with SGD and
+    weight decay; trained by Adam, 0.5 is usual."""
 
     @property
     def memory_dim(self) -> int:

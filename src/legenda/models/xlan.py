@@ -40,27 +40,27 @@ class XLinearConfig(CaptionerConfig):
     decoder_layers: Count = 1
     """X-Linear blocks of the decoder, or its layers."""
     act: Act = "celu"
-    """Of query, key and value inside the blocks: "celu" is the paper's ELU, "relu" goes without (Table 3)."""
+    """Activation of query, key and value inside the blocks; "celu" is the paper's ELU, "relu" is without (Table 3)."""
     alpha: PositiveFloat = 1.3
     """Alpha of the CELU, its negative saturation value."""
     region_act: Act = "celu"
-    """Of the region embedding."""
+    """Activation of the region embedding."""
     region_norm: bool = False
     """Layer normalization in the region embedding."""
     region_dropout: Probability = 0.5
-    """Of the embedded regions."""
+    """Dropout rate of the embedded regions."""
     mid_dropout: Probability = 0.1
-    """Inside the blocks, of B'."""
+    """Dropout rate of B' inside the blocks."""
     encoder_dropout: Probability = 0.5
-    """Of the output of an encoder block."""
+    """Dropout rate of an encoder block's output."""
     update_dropout: Probability = 0.3
-    """Of the update of each region by the attended vector (Eq. 8)."""
+    """Dropout rate of the update of each region by the attended vector (Eq. 8)."""
     word_dropout: Probability = 0.5
-    """Of the token embeddings."""
+    """Dropout rate of the token embeddings."""
     decoder_dropout: Probability = 0.5
-    """Of the output of a decoder block."""
+    """Dropout rate of a decoder block's output."""
     output_dropout: Probability = 0.5
-    """Before the output layer; the release sets it to 0 while it samples captions for self-critical training."""
+    """Dropout rate before the output layer; the release has 0 while it samples captions for self-critical training."""
 
     @model_validator(mode="after")
     def _check_x_linear(self) -> XLinearConfig:
@@ -216,9 +216,9 @@ class XLanConfig(XLinearConfig):
     attention: Literal["x_linear", "conventional"] = "x_linear"
     """The decoder's attention: X-Linear blocks, or the additive attention of Eq. 1 (Table 3, base)."""
     word_act: Act = "celu"
-    """Of the token embedding."""
+    """Activation of the token embedding."""
     context_dropout: Probability = 0.5
-    """Of the context as input of the next step."""
+    """Dropout rate of the context as input of the next step."""
 
     @property
     def is_released(self) -> bool:

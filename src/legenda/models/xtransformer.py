@@ -41,13 +41,13 @@ class XTransformerConfig(XLinearConfig):
     ff_dim: PositiveInt = 3072
     """Inner channels of the feed-forward networks."""
     ff_dropout: Probability = 0.5
-    """Inside the feed-forward networks, and of their outputs."""
+    """Dropout rate inside the feed-forward networks, and of their outputs."""
     region_norm: bool = True
     """Layer normalization in the region embedding."""
     decoder_update_dropout: Probability = 0.3
-    """Of the update of each token (the residual dropout of a decoder layer)."""
+    """Dropout rate of the update of each token (the residual dropout of a decoder layer)."""
     word_dropout: Probability = 0.1
-    """Of the token embeddings."""
+    """Dropout rate of the token embeddings."""
     position_base: Annotated[float, Field(gt=1)] = 10000.0
     """The wavelengths of the positions rise from 2 pi to 2 pi times this."""
 

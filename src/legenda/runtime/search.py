@@ -18,7 +18,7 @@ from legenda.runtime.settings import GenerationConfig
 
 State = dict[str, np.ndarray]
 ROWS = "state."
-"""What the names of arrays begin with that have a row for each hypothesis."""
+"""The prefix of names of arrays that have a row for each hypothesis."""
 
 
 class Decode(Protocol):

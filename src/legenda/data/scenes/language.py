@@ -50,7 +50,7 @@ class PairStatement(NamedTuple):
 
 
 class SizeStatement(NamedTuple):
-    """Of the things of this shape, the one of color `larger` is larger; `smaller` may be None."""
+    """The statement that of two things of a shape the one of color `larger` is larger; `smaller` may be None."""
 
     shape: str
     larger: str

@@ -34,9 +34,9 @@ class TranslatorConfig(LayersConfig):
     derived: ClassVar[tuple[str, ...]] = ("vocab_size",)
 
     dropout: Probability = 0.1
-    """Of embeddings and of the output of each sublayer."""
+    """Dropout rate of the embeddings and of each sublayer's output."""
     inner_dropout: Probability = 0.0
-    """Of attention weights and inside the feed-forward networks."""
+    """Dropout rate of the attention weights and inside the feed-forward networks."""
     norm_first: bool = False
     """Layer normalization before each sublayer, and after each stack, instead of after each sublayer."""
 

@@ -13,7 +13,7 @@ from legenda.io import atomic_write, read_text, verified, write_text
 from legenda.text.vocabulary import END, UNKNOWN, Vocabulary
 
 MAX_CHARACTERS = 1000
-"""Of a word that BPE merges split, which takes quadratic time."""
+"""Characters of the longest word that BPE merges split, which takes quadratic time."""
 _HINT = "name the subwords.model of a run, or a file of BPE merges"
 _SPACES_ONLY = "#spaces"
 _MOST_LINES = 1_000_000

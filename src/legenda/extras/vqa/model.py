@@ -53,7 +53,7 @@ class CoAttentionConfig(AttentionConfig, ModelConfig):
     max_text_length: Count = 14
     """Texts are truncated to this many tokens."""
     dropout: Probability = 0.1
-    """Of attention weights, of the output of each sublayer, and inside feed-forward networks and pooling."""
+    """Dropout rate of attention weights and each sublayer's output, and inside feed-forward networks and pooling."""
 
     projection_bias: ClassVar[bool] = True
     """Whether the projections of all attentions have a bias."""
