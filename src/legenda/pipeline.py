@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, Self, cast, overload
 
 import numpy as np
 from PIL import Image
@@ -40,6 +40,7 @@ from legenda.text import Vocabulary
 if TYPE_CHECKING:
     from legenda.evaluation.torch_captioner import TorchCaptioner
     from legenda.models import Captioner as TorchModel
+    from legenda.recipes import Data
     from legenda.regions import Regions
 
 
@@ -162,7 +163,7 @@ class Pipeline:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(model={self.captioner.name!r}, extractor={self.extractor.name!r})"
 
-    def __reduce__(self) -> tuple[Any, ...]:  # without the lock, which other processes make anew
+    def __reduce__(self) -> tuple[object, ...]:  # without the lock, which other processes make anew
         fields = (self.captioner, self.extractor, self.least_log_prob, self.consensus, self.summary, self.min_score)
         return type(self), fields
 
@@ -190,15 +191,62 @@ class Pipeline:
 
     @property
     def _trained(self) -> TorchCaptioner:
-        captioner: Any = self.captioner
-        if isinstance(captioner, OnnxCaptioner):
-            raise ConfigError(f"{captioner.folder} is an exported model without PyTorch's; open the run instead")
-        return captioner
+        if isinstance(self.captioner, OnnxCaptioner):
+            raise ConfigError(f"{self.captioner.folder} is an exported model without PyTorch's; open the run instead")
+        return cast("TorchCaptioner", self.captioner)
 
     @property
     def vocabulary(self) -> Vocabulary:
         """The vocabulary of the model; raise CheckpointError where it has none."""
         return self.captioner.vocabulary
+
+    @overload
+    def caption(
+        self,
+        images: ImageInput,
+        *,
+        num_captions: Literal[1] = 1,
+        batch_size: int = 16,
+        allow_urls: bool = False,
+        generation_config: GenerationConfig | None = None,
+        **overrides: object,
+    ) -> GeneratedCaption: ...
+
+    @overload
+    def caption(
+        self,
+        images: ImageInput,
+        *,
+        num_captions: int,
+        batch_size: int = 16,
+        allow_urls: bool = False,
+        generation_config: GenerationConfig | None = None,
+        **overrides: object,
+    ) -> GeneratedCaption | list[GeneratedCaption]: ...
+
+    @overload
+    def caption(
+        self,
+        images: Iterable[ImageInput],
+        *,
+        num_captions: Literal[1] = 1,
+        batch_size: int = 16,
+        allow_urls: bool = False,
+        generation_config: GenerationConfig | None = None,
+        **overrides: object,
+    ) -> list[GeneratedCaption]: ...
+
+    @overload
+    def caption(
+        self,
+        images: Iterable[ImageInput],
+        *,
+        num_captions: int,
+        batch_size: int = 16,
+        allow_urls: bool = False,
+        generation_config: GenerationConfig | None = None,
+        **overrides: object,
+    ) -> list[GeneratedCaption] | list[list[GeneratedCaption]]: ...
 
     def caption(
         self,
@@ -209,7 +257,7 @@ class Pipeline:
         allow_urls: bool = False,
         generation_config: GenerationConfig | None = None,
         **overrides: object,
-    ) -> Any:
+    ) -> GeneratedCaption | list[GeneratedCaption] | list[list[GeneratedCaption]]:
         """Return the caption of one image, or the captions of several images in a list.
 
         images: paths, PIL images, arrays of uint8, `(H, W, 3)` or gray `(H, W)`, bytes or open files of encoded images,
@@ -220,13 +268,16 @@ class Pipeline:
         `attention` and `boxes`. Raise DataError, naming the image, for one that cannot be read or extracted.
         """
         config = self.search_config(overrides, num_captions, generation_config)
-        captions: list[Any] = []
+        captions: list[list[GeneratedCaption]] = []
         for batch in self._extract(images, batch_size, allow_urls=allow_urls):
             for result in self._caption(batch, config, num_captions, need_attention=True):
                 if result.error is not None:
                     raise DataError(result.error)
-                captions.append(list(result.captions) if num_captions > 1 else result.captions[0])
-        return captions[0] if is_image_input(images) else captions
+                captions.append(list(result.captions))
+        if num_captions > 1:
+            return captions[0] if is_image_input(images) else captions
+        best = [several[0] for several in captions]
+        return best[0] if is_image_input(images) else best
 
     def search_config(
         self, overrides: Overrides, num_captions: int = 1, generation_config: GenerationConfig | None = None
@@ -302,8 +353,8 @@ class Pipeline:
         """Yield batches of images with their regions, or their errors."""
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1, not {batch_size}")
-        several: Any = [images] if is_image_input(images) or not isinstance(images, Iterable) else images
-        numbered = enumerate(several)
+        is_one = is_image_input(images) or not isinstance(images, Iterable)
+        numbered = enumerate(cast("Iterable[ImageInput]", [images] if is_one else images))
         while chunk := list(islice(numbered, batch_size)):
             batch = []
             for number, image in chunk:
@@ -422,7 +473,7 @@ class ExportedRun:
         """Return the extractor of the model's features; see `legenda.extractors.base.resolve_extractor`."""
         return resolve_extractor(self.captioner.settings.extractor, given, self.folder, self.options)
 
-    def data(self) -> Any:
+    def data(self) -> NoReturn:
         """Raise ConfigError: an exported model does not name the data of its training."""
         raise ConfigError(f"{self.folder} does not name the data of its training; name some, or the run")
 
@@ -444,7 +495,7 @@ class CaptionsModel(Protocol):
 
     def resolve_extractor(self, given: str | None) -> Extractor: ...
 
-    def data(self) -> Any: ...
+    def data(self) -> Data: ...
 
 
 def load_for_captions(model: str | Path, options: RunOptions) -> CaptionsModel:

@@ -210,7 +210,8 @@ class Engine:
             return
         for upload, output in zip(group, outputs, strict=True):
             self.completed += 1
-            self._finish(upload, CaptionedImage(output if request.num_captions > 1 else [output], upload.preview))
+            captions = [output] if isinstance(output, GeneratedCaption) else output
+            self._finish(upload, CaptionedImage(captions, upload.preview))
 
     def _finish(self, upload: _Upload, outcome: CaptionedImage | Exception) -> None:
         """Drop the image, free its pixels and set the result."""
