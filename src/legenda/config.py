@@ -95,7 +95,7 @@ def merge(base: type[C] | C, changes: Mapping[str, Any], name: str) -> C:
     return merged
 
 
-def _overlay(base: Config, changes: Mapping[str, Any]) -> dict[str, Any]:
+def _overlay(base: Config, changes: Mapping[str, object]) -> dict[str, object]:
     values = {field: getattr(base, field) for field in type(base).model_fields}
     for field, value in changes.items():
         current = values.get(field)
@@ -106,7 +106,7 @@ def _overlay(base: Config, changes: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _log_other_kinds(base: Config, merged: Config, changes: Mapping[str, Any], name: str) -> None:
+def _log_other_kinds(base: Config, merged: Config, changes: Mapping[str, object], name: str) -> None:
     """Log what the changes drop by naming another `kind` of a nested configuration."""
     for field, change in changes.items():
         old, new = getattr(base, field), getattr(merged, field)
@@ -165,7 +165,7 @@ def _find_field(kind: Any, path: Sequence[Any]) -> tuple[Any, Any]:
     return field, kind
 
 
-def _config_of(annotation: Any) -> Any:
+def _config_of(annotation: object) -> object:
     """Return the configuration class in an annotation such as `SelfCriticalConfig | None`."""
     parts = (annotation, *getattr(annotation, "__args__", ()))
     return next((part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)), None)

@@ -129,7 +129,7 @@ class _Part(nn.Module):
     def run(self, inputs: Mapping[str, Tensor]) -> NamedTensors:
         raise NotImplementedError
 
-    def init_state(self, memory: Memory, rows: int) -> Any:
+    def init_state(self, memory: Memory, rows: int) -> object:
         """Return the state of empty rows; raise ConfigError where it has no fixed size."""
         state = self.model.decoder.init_static_state(memory, rows, self.max_length)
         if state is None:
@@ -192,7 +192,7 @@ def _row_name(name: str) -> str:
     return f"state{name[6:]}" if name.startswith("shared.") else name
 
 
-def _flatten(value: Any, name: str) -> NamedTensors:
+def _flatten(value: object, name: str) -> NamedTensors:
     """Return the tensors of nested tuples and dataclasses by path, such as state.kv_cache.0.1."""
     if isinstance(value, Tensor):
         return {name: value}
@@ -209,7 +209,7 @@ def _unflatten(value: Any, name: str, tensors: Mapping[str, Tensor]) -> Any:
     return dataclasses.replace(value, **parts) if parts else value
 
 
-def _children(value: Any) -> Iterator[tuple[str, Any]]:
+def _children(value: object) -> Iterator[tuple[str, object]]:
     if isinstance(value, tuple):
         yield from ((str(index), part) for index, part in enumerate(value))
     elif dataclasses.is_dataclass(value):

@@ -272,7 +272,7 @@ def parse_json(text: str, path: str | Path, hint: str) -> Any:
     twice, and numbers that are not finite.
     """
 
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         content = dict(pairs)
         if len(content) < len(pairs):
             seen = set[str]()
@@ -307,14 +307,14 @@ class _PlainUnpickler(pickle.Unpickler):
         super().__init__(file, encoding="latin-1")  # as Python 2 wrote bytes
         self._allowed = allowed
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         path = f"{ {'__builtin__': 'builtins', 'copy_reg': 'copyreg'}.get(module, module) }.{name}"
         if path not in self._allowed:
             raise DataError(f"it holds {path}, which is not plain data and is not imported")
         return self._allowed[path]
 
 
-def read_pickle(path: Path, hint: str, allowed: Mapping[str, Any] | None = None) -> Any:
+def read_pickle(path: Path, hint: str, allowed: Mapping[str, object] | None = None) -> object:
     """Return the content of a pickle of plain data: numbers, text, containers, and what `allowed` replaces.
 
     allowed: stand-ins by the full name of a class or function. Nothing of the file is executed or imported.

@@ -195,8 +195,8 @@ def _with_name(decoder: Any) -> dict[str, Any] | None:
 
 
 def _rename(
-    part: str, entry: Entry, old: Mapping[str, Any], change: Mapping[str, Any]
-) -> tuple[dict[str, Any], list[str]]:
+    part: str, entry: Entry, old: Mapping[str, object], change: Mapping[str, object]
+) -> tuple[dict[str, object], list[str]]:
     """Return the options of a model that takes the place of another, and those that are dropped, as text.
 
     It keeps the fields that it has too, unless its name fixes them, as `ngsan` fixes norm and geometry.
@@ -260,7 +260,7 @@ def changes_first(arguments: Sequence[str]) -> list[str]:
     return [*first, *(arguments[position] for position in changes), *rest[len(first) :]]
 
 
-def _parse_value(text: str) -> Any:
+def _parse_value(text: str) -> object:
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -320,7 +320,7 @@ def recipe_from_dict(content: Mapping[str, Any]) -> Recipe:
     return recipe.override({**plain, "model": model})
 
 
-def _table(value: Any, name: str) -> dict[str, Any]:
+def _table(value: object, name: str) -> dict[str, object]:
     if not isinstance(value, Mapping):
         raise ConfigError(f"the recipe has no table [{name}]; give a file as legenda recipes NAME prints it")
     return dict(value)
@@ -356,7 +356,7 @@ def _fields(config: Config, table: str, skip: Sequence[str] = ()) -> Iterator[st
     yield from tables
 
 
-def _toml(value: Any) -> str:
+def _toml(value: object) -> str:
     if isinstance(value, Mapping):
         inner = ", ".join(f"{json.dumps(str(key))} = {_toml(part)}" for key, part in value.items())
         return f"{{ {inner} }}" if inner else "{}"

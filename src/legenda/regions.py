@@ -167,7 +167,7 @@ def _flatten_with_keys(regions: Regions) -> tuple[list[tuple[Any, Tensor]], tupl
     return [(pytree.GetAttrKey(name), value) for name, value in zip(names, values, strict=True)], names
 
 
-def _unflatten(values: Iterable[Any], names: tuple[str, ...]) -> Regions:
+def _unflatten(values: Iterable[object], names: tuple[str, ...]) -> Regions:
     regions = object.__new__(Regions)  # unchecked, as the leaves may be anything: shapes, names, gradients
     vars(regions).update({field.name: None for field in fields(Regions)}, **dict(zip(names, values, strict=True)))
     return regions
@@ -182,7 +182,7 @@ pytree.register_pytree_node(
 )
 
 
-def _collate(batch: Sequence[Regions], *, collate_fn_map: Any = None) -> Regions:  # noqa: ARG001
+def _collate(batch: Sequence[Regions], *, collate_fn_map: object = None) -> Regions:  # noqa: ARG001
     return Regions.stack(batch)
 
 

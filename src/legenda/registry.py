@@ -102,7 +102,7 @@ class Registry(Generic[T]):
             raise ConfigError(f"the {self.kind} names no kind; choose from {', '.join(self)}")
         return merge(cast(Any, self.get(kind)), settings, name)
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Check that a string annotated with this registry is a name in it."""
 
         def check(name: str) -> str:
@@ -130,12 +130,12 @@ class OfKind:
 
     registry: Registry[Any]
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Return the schema of the annotated class, preceded by the conversion of names and mappings."""
         as_it_is = core_schema.simple_ser_schema("any")
         return core_schema.no_info_before_validator_function(self._convert, handler(source), serialization=as_it_is)
 
-    def _convert(self, value: Any) -> Any:
+    def _convert(self, value: object) -> object:
         value = {"kind": value} if isinstance(value, str) else value
         if not isinstance(value, Mapping):
             return value
@@ -146,9 +146,9 @@ class OfKind:
 
 
 @cache
-def _extras() -> Mapping[str, dict[str, Any]]:
+def _extras() -> Mapping[str, dict[str, object]]:
     """Return what the packages in legenda.extras name in their PARTS, by kind and name."""
-    parts: Mapping[str, dict[str, Any]] = defaultdict(dict)
+    parts: Mapping[str, dict[str, object]] = defaultdict(dict)
     for package in iter_modules([str(Path(__file__).parent / "extras")]):
         for kind, named in import_module(f"legenda.extras.{package.name}").PARTS.items():
             parts[kind].update(named)

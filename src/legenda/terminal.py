@@ -51,11 +51,11 @@ class SafeStream:
         return len(text)
 
     @property
-    def rich_proxied_file(self) -> Any:
+    def rich_proxied_file(self) -> object:
         """The stream itself, to which consoles of rich write colors."""
         return unguarded(self.stream)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self.stream, name)
 
 

@@ -242,7 +242,7 @@ class AttentionConfig(Config):
             )
 
     @property
-    def declared(self) -> dict[str, Any]:
+    def declared(self) -> dict[str, object]:
         """The options in `DECLARED` that are set, without a geometry that is added to the regions before."""
         values = {name: getattr(self, name) for name in DECLARED}
         if self.geometry in BOX_EMBEDDINGS:
@@ -250,7 +250,7 @@ class AttentionConfig(Config):
         return {name: value for name, value in values.items() if value != AttentionConfig.model_fields[name].default}
 
     @property
-    def own_options(self) -> Any:
+    def own_options(self) -> object:
         """The options of a registered attention's own, an instance of the class that it declares; else None."""
         kind = ATTENTIONS.get(self.attention)
         return None if kind.options is None else merge(kind.options, self.attention_options, "attention_options")

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
@@ -55,7 +55,7 @@ def run(options: InspectOptions) -> None:
         raise DataError(f"{options.path} has {len(problems)} problems, listed above")
 
 
-def _inspect_model(folder: Path, *, verify: bool) -> tuple[dict[str, Any], list[str]]:
+def _inspect_model(folder: Path, *, verify: bool) -> tuple[dict[str, object], list[str]]:
     """Return the facts and problems of a run or an exported model; without PyTorch, what their files state."""
     from legenda.evaluation.inspection import inspect_exported, inspect_files
 
@@ -70,7 +70,7 @@ def _inspect_model(folder: Path, *, verify: bool) -> tuple[dict[str, Any], list[
     return inspect_run(folder, verify=verify)
 
 
-def _format(value: Any) -> str:
+def _format(value: object) -> str:
     """Return a value on one line: the entries of a mapping as name=value, without those that are empty, off or 0."""
     if isinstance(value, Mapping):
         entries = {name: inner for name, inner in value.items() if inner not in (None, 0, "", "none", [], {})}
@@ -78,7 +78,7 @@ def _format(value: Any) -> str:
     return ", ".join(map(_format, value)) if isinstance(value, list) else str(value)
 
 
-def _nested(value: Any) -> str:
+def _nested(value: object) -> str:
     if isinstance(value, Mapping):
         return f"({_format(value)})"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -180,7 +180,7 @@ def fields_of(options: type[Config]) -> dict[str, FieldInfo]:
     return fields
 
 
-def _values_of(options: Any) -> Iterator[tuple[str, Any]]:
+def _values_of(options: object) -> Iterator[tuple[str, object]]:
     """Yield the values of all options of a command, by name."""
     for name, value in vars(options).items():
         yield from _values_of(value) if isinstance(value, Config) else [(name, value)]

@@ -107,7 +107,9 @@ def run(arguments: Sequence[str]) -> None:
     print(f"as an ensemble: legenda evaluate {' '.join(map(str, folders))}")
 
 
-def _train(options: TrainOptions, recipe: Recipe, changes: dict[str, Any], out: Path, seed: int | None = None) -> None:
+def _train(
+    options: TrainOptions, recipe: Recipe, changes: dict[str, object], out: Path, seed: int | None = None
+) -> None:
     from legenda.experiment import train
 
     given = options.model_dump(exclude={"arguments", "out", "config", "seeds"})

@@ -151,7 +151,7 @@ class HubData(BackboneData):
                 )
         return images
 
-    def _split(self, value: Any, where: str) -> str:
+    def _split(self, value: object, where: str) -> str:
         """Return our name of the split in a row; raise DataError for none, and for another."""
         ours = {**{name: name for name in _SPLITS}, **{theirs: name for name, theirs in self.splits.items()}}
         if not isinstance(value, str) or value not in ours:
@@ -226,7 +226,7 @@ class HubData(BackboneData):
             return lambda positions: [encoded[rows[position]][column] for position in positions.tolist()]
         return _Stream(open_at, rows, self.window, source, column).fetch
 
-    def _decode(self, image: CaptionedImage, value: Any) -> ImageFile:
+    def _decode(self, image: CaptionedImage, value: object) -> ImageFile:
         """Return an encoded image, decoded, or the error."""
         file, name = ImageFile(image.id), f"{image.id} of {self.source}"
         try:

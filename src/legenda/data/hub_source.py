@@ -271,7 +271,7 @@ def _check_card(path: Path, name: str | Path) -> None:
             raise DataError(f"{name} names {value}, which is no file of the data set; remove it there")
 
 
-def _check_builder(builder: Any, files: Sequence[str], root: str, is_table: bool | None) -> None:
+def _check_builder(builder: object, files: Sequence[str], root: str, is_table: bool | None) -> None:
     """Raise DataError where a data set is of another format, or consists of files outside of it."""
     module = type(builder).__module__.removeprefix("datasets.packaged_modules.").partition(".")[0]
     if module not in (*_FORMATS, *(("cache",) if is_table is None else ())):  # what was prepared before
@@ -300,7 +300,7 @@ def _is_inside(path: Path, folder: Path) -> bool:
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
-def _is_decoded(feature: Any) -> bool:
+def _is_decoded(feature: object) -> bool:
     """Return whether the library opens what a column names: images, sounds, videos, also in lists and fields."""
     if isinstance(feature, Mapping):
         return any(map(_is_decoded, feature.values()))

@@ -79,7 +79,7 @@ class Decoder(nn.Module):
         """
         self.compiled_step = torch.compile(self.step, **(options or {"mode": "reduce-overhead"}))
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "compiled_step": None}  # the compiled function has this module's weights
 
     def step(self, tokens: Int[Tensor, "B K"], state: Any, memory: Memory) -> tuple[Float[Tensor, "B K V"], State]:
@@ -324,7 +324,7 @@ class Stepper:
             )
         return state
 
-    def _decode(self, tokens: Int[Tensor, "B K"], state: Any) -> tuple[Float[Tensor, "B K V"], State]:
+    def _decode(self, tokens: Int[Tensor, "B K"], state: object) -> tuple[Float[Tensor, "B K V"], State]:
         if self.decoder.compiled_step is None:
             return self.decoder.step(tokens, state, self.memory)
         torch.compiler.cudagraph_mark_step_begin()

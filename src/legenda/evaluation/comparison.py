@@ -169,7 +169,7 @@ def score_per_image(
 _COLUMNS = ("id", "difference", "first_score", "second_score", "first", "second")
 
 
-def _find_disagreements(a: _Scored, b: _Scored, count: int) -> list[tuple[str, float, float, float, Any, Any]]:
+def _find_disagreements(a: _Scored, b: _Scored, count: int) -> list[tuple[str, float, float, float, object, object]]:
     """Return the examples with the largest differences, with scores and predictions, in the order of `_COLUMNS`.
 
     Examples without a difference are left out.

@@ -87,7 +87,7 @@ def _beam_size(config: Mapping[str, Any], search: Overrides) -> Any:
     return search.get("beam_size", stored)
 
 
-def read_scores(path: Path, settings: Mapping[str, Any]) -> ScoreDict | None:
+def read_scores(path: Path, settings: Mapping[str, object]) -> ScoreDict | None:
     """Return the scores of a file with these settings; None for other settings, and where scoring failed."""
     content = read_json(path, "delete it to evaluate again")
     if not isinstance(content, dict) or any(content.get(name) != value for name, value in settings.items()):
@@ -356,7 +356,7 @@ def evaluate_task(
         )
     task, examples = run.task, load_examples(run, split, features)
     predictions = predict(run, examples, beam_size)
-    settings: dict[str, Any] = {"task": task.name, "split": split, "examples": len(predictions)}
+    settings: dict[str, object] = {"task": task.name, "split": split, "examples": len(predictions)}
     settings |= {"beam_size": beam_size, "weights": [run.weights]}
     if path.parent != run.folder or features is not None:
         settings["data"] = to_json(replace_features(run.data(), features), path.parent)

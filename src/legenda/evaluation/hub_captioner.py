@@ -105,7 +105,7 @@ class HubCaptioner(Captioner):
         return GenerationOutput(tokens, log_probs, sums, torch.ones(*tokens.shape, 1, 1, device=tokens.device))
 
 
-def _generate_settings(config: GenerationConfig) -> dict[str, Any]:
+def _generate_settings(config: GenerationConfig) -> dict[str, object]:
     """Return the arguments of `generate`, whose defaults are the model's own; raise ConfigError where it lacks one."""
     for name in ("num_beam_groups", "trigram_penalty"):
         if getattr(config, name) != GenerationConfig.model_fields[name].default:
@@ -113,7 +113,7 @@ def _generate_settings(config: GenerationConfig) -> dict[str, Any]:
                 f"--{name.replace('_', '-')} is for captioners of Legenda; models of transformers lack it"
             )
     if config.do_sample:
-        settings: dict[str, Any] = {"do_sample": True, "num_beams": 1, "temperature": config.temperature}
+        settings: dict[str, object] = {"do_sample": True, "num_beams": 1, "temperature": config.temperature}
         settings |= {"top_k": config.top_k or 0, "top_p": config.top_p or 1.0}
     else:
         settings = {"do_sample": False, "num_beams": config.beam_size}

@@ -16,7 +16,7 @@ from legenda.runtime.captioner import OnnxCaptioner
 from legenda.runtime.folder import read_exported
 
 
-def inspect_exported(folder: Path, *, verify: bool = False) -> tuple[dict[str, Any], list[str]]:
+def inspect_exported(folder: Path, *, verify: bool = False) -> tuple[dict[str, object], list[str]]:
     """Return facts about an exported model, and what is damaged or does not fit, as sentences.
 
     All files are compared with their digests; verify: whether ONNX Runtime opens them too. Raise LegendaError where
@@ -78,7 +78,7 @@ def _sizes(folder: Path) -> dict[str, str]:
     return {path.name: f"{path.stat().st_size:,} bytes" for path in sorted(folder.iterdir()) if path.is_file()}
 
 
-def _describe_evaluation(path: Path) -> dict[str, Any]:
+def _describe_evaluation(path: Path) -> dict[str, object]:
     content = read_json(path, "write it again with legenda evaluate")
     names = ("split", "images", "examples", "beam_size", "scores")
     return {name: content[name] for name in names if isinstance(content, Mapping) and name in content}

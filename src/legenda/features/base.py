@@ -64,7 +64,7 @@ class FeatureStore(ABC):
     def load(self, position: int) -> ImageRegions:
         """Return features and boxes as they are stored, not validated; raise any exception if they are damaged."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.path,)
 
     def stored_checksums(self, positions: np.ndarray) -> np.ndarray:  # noqa: ARG002 - of the base class

@@ -199,7 +199,7 @@ class _CheckedFile:
         self.file = file
         self.error: OSError | None = None
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self.file, name)
 
     def write(self, data: Any) -> int:
@@ -265,7 +265,7 @@ _SAMPLE = 100
 
 def inspect_store(
     path: str | Path, *, verify: bool = False, progress: Callable[[int, int], None] = lambda *_: None
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[dict[str, object], list[str]]:
     """Return facts about a feature store by name, and its broken entries as sentences.
 
     verify: whether to read all images instead of 100, evenly spaced, and to compare them with their

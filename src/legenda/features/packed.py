@@ -240,7 +240,7 @@ def checked_images(images: Iterable[Image], stored: np.dtype, out: Path, extract
 def _header(shapes: Mapping[str, tuple[int, ...]], stored: np.dtype, metadata: Mapping[str, str]) -> bytes:
     """Return the safetensors header: its length in 8 bytes, then JSON, padded to a multiple of 8."""
     codes = {name: codes[-1] for name, codes in _TYPES.items()} | {"features": f"F{8 * stored.itemsize}"}
-    entries: dict[str, Any] = {"__metadata__": dict(metadata)}
+    entries: dict[str, object] = {"__metadata__": dict(metadata)}
     end = 0
     for name, shape in shapes.items():
         begin, end = end, end + math.prod(shape) * int(codes[name][1:]) // 8

@@ -106,7 +106,7 @@ class ReleasedStore(FeatureStore):
         """Return width and height of images in the annotations, in pixels, by id and by file name."""
         return {} if self._sizes_file is None else read_sizes(self._sizes_file)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.path, self._sizes_file)
 
 

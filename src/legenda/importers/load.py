@@ -199,7 +199,7 @@ def _convert_special(word: str) -> str:
     return _SPECIALS.get(word, word)
 
 
-def _parse_mapping(content: Any, path: Path) -> tuple[str, ...]:
+def _parse_mapping(content: object, path: Path) -> tuple[str, ...]:
     """Return the words of a mapping from ids, counted from 1; the id 0 is both BOS and EOS."""
     table = content.get("ix_to_word", content) if isinstance(content, Mapping) else None
     try:
@@ -210,7 +210,7 @@ def _parse_mapping(content: Any, path: Path) -> tuple[str, ...]:
         raise DataError(f'{path} has no "ix_to_word" with the ids 1, 2, 3 ...; give the release\'s own file') from error
 
 
-def _parse_pickle(content: Any, path: Path) -> tuple[str, ...]:
+def _parse_pickle(content: object, path: Path) -> tuple[str, ...]:
     if isinstance(content, Mapping) and isinstance(content.get("vocab"), Mapping):
         return _parse_mapping(content["vocab"], path)
     words = content if isinstance(content, Sequence) else getattr(content, "itos", None)

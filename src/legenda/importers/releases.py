@@ -76,7 +76,7 @@ def _attention_names(attended: int, multi_head: bool) -> dict[str, ReleasedName]
     }
 
 
-def load_xlan(weights: StateDictMapper, *, num_heads: int | None = None, **options: Any) -> Captioner:
+def load_xlan(weights: StateDictMapper, *, num_heads: int | None = None, **options: object) -> Captioner:
     """Return X-LAN from its released state dict, with any number of blocks in encoder (also 0) and decoder.
 
     The shapes determine all sizes, the heads included: `num_heads` is only checked. Other options are as released,
@@ -184,7 +184,7 @@ def load_mdsan(weights: StateDictMapper, *, num_heads: int | None = None, **opti
     return weights.load_into(model, read_names(name))
 
 
-def _slot_options(weights: StateDictMapper) -> dict[str, Any]:
+def _slot_options(weights: StateDictMapper) -> dict[str, object]:
     """Return the options for the memory slots."""
     slots = "encoder.layers.0.mhatt.attention.m_k"
     if slots not in weights:
@@ -192,7 +192,7 @@ def _slot_options(weights: StateDictMapper) -> dict[str, Any]:
     return {"attention": "memory", "memory_slots": weights.size(slots, 1)}
 
 
-def _branch_options(weights: StateDictMapper, layers: int) -> dict[str, Any]:
+def _branch_options(weights: StateDictMapper, layers: int) -> dict[str, object]:
     """Return MD-SAN's options for distances and branches."""
     branches = [max(1, weights.count(f"encoder.layers.{layer}.mhatts.{{}}.")) for layer in range(layers)]
     several = tuple(layer + 1 for layer, count in enumerate(branches) if count > 1)

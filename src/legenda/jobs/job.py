@@ -217,7 +217,7 @@ def _absolute(source: str, cwd: Path) -> str:
     return prefix + os.path.normpath(cwd / source.removeprefix("@"))
 
 
-def _check_manifest(folder: Path, manifest: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+def _check_manifest(folder: Path, manifest: Mapping[str, object], expected: Mapping[str, object]) -> None:
     for name, value in expected.items():
         if manifest.get(name) != value:
             raise ConfigError(

@@ -61,7 +61,7 @@ class Scores:
     def __getitem__(self, name: str) -> float | None:
         return self.corpus[name]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return `corpus`, `documents`, `df`, `notices` and `per_image` for JSON, with image ids as strings."""
         return {
             "corpus": self.corpus,
@@ -228,7 +228,7 @@ def _tokenize(caption: str) -> str:
     return " ".join(tokens)
 
 
-def _check(predictions: Mapping[Any, str], references: References) -> None:
+def _check(predictions: Mapping[object, str], references: References) -> None:
     if not predictions:
         raise DataError("there are no predictions to score; give a caption for each image with references")
     if missing := [image for image in references if image not in predictions]:
@@ -255,7 +255,7 @@ def _check_references(references: References) -> None:
             raise DataError(f"a reference of image {image!r} is {type(wrong[0]).__name__}; give captions as text")
 
 
-def _name_some(images: list[Any]) -> str:
+def _name_some(images: list[object]) -> str:
     names = ", ".join(repr(image) for image in images[:_MAX_NAMED])
     more = len(images) - _MAX_NAMED
     return f"{len(images)} image(s): {names}" + (f" and {more} more" if more > 0 else "")

@@ -483,7 +483,7 @@ def seed_comparison_table(rows: Iterable[tuple[str, np.ndarray, np.ndarray, Diff
     return _table(("metric", "first", "second", "difference", "95 % interval", "p"), lines)
 
 
-def disagreement_table(rows: Iterable[tuple[str, float, float, float, Any, Any]]) -> Table:
+def disagreement_table(rows: Iterable[tuple[str, float, float, float, object, object]]) -> Table:
     """Return a table of examples with the difference of two scores, the scores, and the predictions that have them."""
     lines = [
         line

@@ -132,7 +132,7 @@ def find_backbone(model: nn.Module) -> Backbone | None:
     return backbone if isinstance(backbone, Backbone) else None
 
 
-def _enable_checkpointing(net: Any, name: str) -> None:
+def _enable_checkpointing(net: object, name: str) -> None:
     """Let a network of transformers or timm checkpoint its layers; raise ConfigError for one that cannot."""
     owners = (net, getattr(net, "model", None))
     names = ("activation_checkpointing_enable", "gradient_checkpointing_enable", "set_grad_checkpointing")

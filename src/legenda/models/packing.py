@@ -43,7 +43,7 @@ class SplitLinear(nn.Module):
             return self.packed
         return [partial(F.linear, weight=weight, bias=bias) for weight, bias in self.parts()]
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "packed": None}
 
 
@@ -55,7 +55,7 @@ class _PackedLinear(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         return super().forward(input) if self.packed is None or _needs_parameters() else self.packed[0](input)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "packed": None}
 
 

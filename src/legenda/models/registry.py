@@ -173,7 +173,7 @@ def register_model(
     *,
     summary: str = "",
     paper: str = "",
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
     task: str = "captioning",
 ) -> Callable[[C], C]:
     """Return a decorator that adds the class of a configuration as the model `name`.

@@ -156,7 +156,7 @@ class StandIn:
 
     def __init__(self, *_: Any) -> None: ...
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: object) -> None:
         self.__dict__.update(state if isinstance(state, dict) else {})
 
 
@@ -193,7 +193,7 @@ def _read_npz(path: Path) -> dict[str, Tensor]:
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def _load_pickle(path: Path) -> Any:
+def _load_pickle(path: Path) -> object:
     try:
         with (
             torch.serialization.safe_globals([(StandIn, name) for name in NUMPY_GLOBALS]),

@@ -302,7 +302,7 @@ def _library() -> _Library:
     return library
 
 
-def _read_row(library: _Library, group: Mapping[str, Any], prefix: str, label: str, *parts: Any) -> PaperRow:
+def _read_row(library: _Library, group: Mapping[str, object], prefix: str, label: str, *parts: object) -> PaperRow:
     """Return a row as the docstring of the module has it, and add the recipe that it defines to the library."""
     names = [part for part in parts if isinstance(part, str)]
     overrides = next((part for part in parts if isinstance(part, dict)), {})

@@ -195,7 +195,7 @@ def _data_folders(data: Any) -> list[Path]:
     return list(dict.fromkeys(folder for folder in folders if folder.is_dir()))
 
 
-def _data_url(image: Image.Image, kind: str, **settings: Any) -> str:
+def _data_url(image: Image.Image, kind: str, **settings: object) -> str:
     data = io.BytesIO()
     image.save(data, format=kind, **settings)
     return f"data:image/{kind};base64,{base64.b64encode(data.getvalue()).decode()}"

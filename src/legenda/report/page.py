@@ -208,7 +208,7 @@ def _hashes(assets: Sequence[str]) -> str:
     return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
 
 
-def _report_json(report: Report) -> dict[str, Any]:
+def _report_json(report: Report) -> dict[str, object]:
     """Return the data that the page's script reads."""
     keys = report.keys
     return {
@@ -240,7 +240,7 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
-def _example_json(example: ExampleCard) -> dict[str, Any]:
+def _example_json(example: ExampleCard) -> dict[str, object]:
     where = f"example {example.id!r}"
     boxes = _boxes_json(example.boxes, where)
     return {
@@ -271,7 +271,7 @@ def _boxes_json(boxes: Sequence[Sequence[float]], where: str) -> list[list[float
     return np.round(array.clip(0, 1), 4).tolist()
 
 
-def _caption_json(caption: Prediction, regions: int, where: str) -> dict[str, Any]:
+def _caption_json(caption: Prediction, regions: int, where: str) -> dict[str, object]:
     attention = heads = None
     boxes = None if caption.boxes is None else _boxes_json(caption.boxes, where)
     regions = regions if boxes is None else len(boxes)
@@ -297,7 +297,7 @@ def _caption_json(caption: Prediction, regions: int, where: str) -> dict[str, An
     }
 
 
-def _encode_heads(attention: np.ndarray) -> dict[str, Any]:
+def _encode_heads(attention: np.ndarray) -> dict[str, object]:
     """Return non-negative weights `(T, H, N)` in a JSON form that assets/attention-viewer.js decodes.
 
     count: H. largest: the largest weight of each word and head, T lists of H. levels: every weight in units of 1/255

@@ -97,7 +97,7 @@ class OnnxCaptioner:
         captioner._check_interface()
         return captioner
 
-    def __reduce__(self) -> tuple[Any, ...]:  # other processes and copies open the files again
+    def __reduce__(self) -> tuple[object, ...]:  # other processes and copies open the files again
         return type(self).load, (self.folder.absolute(),)
 
     @property

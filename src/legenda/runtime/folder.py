@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -105,7 +105,7 @@ def read_exported(folder: Path) -> tuple[ExportedModel, Vocabulary]:
     return settings, vocabulary
 
 
-def _mapping(content: Any, path: Path) -> Mapping[str, Any]:
+def _mapping(content: object, path: Path) -> Mapping[str, object]:
     if not isinstance(content, Mapping):
         raise CheckpointError(f"{path} is not the settings of an exported model; {_HINT}")
     return content

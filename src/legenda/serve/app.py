@@ -55,7 +55,7 @@ class Settings(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_unknown(cls, fields: dict[str, Any]) -> dict[str, Any]:
+    def _refuse_unknown(cls, fields: dict[str, object]) -> dict[str, object]:
         for name in fields.keys() - cls.model_fields.keys():
             raise ConfigError(f"there is no field {name[:40]!r}; {did_you_mean(name, cls.model_fields)}")
         return fields

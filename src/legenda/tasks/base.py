@@ -238,7 +238,7 @@ class Task(ABC):
         """Return the scores of predictions for a split, or for some of its examples."""
 
     @staticmethod
-    def submit(predictions: Mapping[str, Any], split: str, algorithm: str) -> tuple[str, Any] | None:  # noqa: ARG004
+    def submit(predictions: Mapping[str, object], split: str, algorithm: str) -> tuple[str, object] | None:  # noqa: ARG004
         """Return name and content of the JSON file that a server scores; None where no server takes the predictions.
 
         algorithm: the name of the submission, of letters, digits and hyphens.

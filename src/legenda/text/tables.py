@@ -237,7 +237,7 @@ def _find(names: Sequence[str], groups: Sequence[str], wanted: str | None, what:
     return ""
 
 
-def _captions_in(value: Any, where: str) -> list[str]:
+def _captions_in(value: object, where: str) -> list[str]:
     """Return the captions in a cell or a value of JSON: text, a list of texts, or objects that hold the text."""
     if isinstance(value, str):
         if value.startswith("[") and value.endswith("]"):
@@ -263,7 +263,7 @@ def _list_in(cell: str) -> list[str]:
     return []
 
 
-def _json_lines(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _json_lines(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, object]]]:
     for number, line in enumerate(text.split("\n"), start=1):  # a caption may hold Unicode's other line ends
         if line.strip():
             entry = parse_json(line, f"{path}: line {number}", "give one JSON object a line")
@@ -272,7 +272,7 @@ def _json_lines(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]
             yield f"line {number}", entry
 
 
-def _cells(path: Path, text: str, mark: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _cells(path: Path, text: str, mark: str) -> Iterator[tuple[str, Mapping[str, object]]]:
     """Yield the rows of a table with a heading; a cell that a row lacks is None."""
     rows = parse_csv(path, text, mark)
     _, heading = next(rows)
@@ -286,7 +286,7 @@ def _cells(path: Path, text: str, mark: str) -> Iterator[tuple[str, Mapping[str,
                 f"{path}: line {line} has {len(row)} columns, its heading {len(heading)}; put captions with "
                 f"{'tabs' if mark == chr(9) else repr(mark)} in quotation marks"
             )
-        cells: list[Any] = [*row, *[None] * (len(heading) - len(row))]
+        cells: list[object] = [*row, *[None] * (len(heading) - len(row))]
         yield f"line {line}", dict(zip(heading, cells, strict=False))
 
 

@@ -182,7 +182,7 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
     return records
 
 
-def _parse_record(line: str) -> dict[str, Any]:
+def _parse_record(line: str) -> dict[str, object]:
     """Return a record with whole numbers as step and epoch and numbers as scores of a validation; else raise."""
     record = json.loads(line)
     if not all(isinstance(score, int | float | None) for score in record.get("validation", {}).values()):
@@ -196,7 +196,7 @@ def open_history(folder: Path, last_step: int) -> None:
     write_text(folder / HISTORY, "".join(json.dumps(record) + "\n" for record in records))
 
 
-def add_record(folder: Path, record: dict[str, Any]) -> None:
+def add_record(folder: Path, record: dict[str, object]) -> None:
     """Append a record."""
     path = folder / HISTORY
     try:
@@ -206,7 +206,7 @@ def add_record(folder: Path, record: dict[str, Any]) -> None:
         raise DataError(f"{path} could not be written ({error.strerror}); free some space") from error
 
 
-def flatten_record(record: Mapping[str, Any]) -> Iterable[tuple[str, float]]:
+def flatten_record(record: Mapping[str, object]) -> Iterable[tuple[str, float]]:
     """Yield the numbers of a record by name, those of a validation as "validation/CIDEr-D"."""
     for name, value in record.items():
         if isinstance(value, Mapping):

@@ -59,15 +59,15 @@ def stage_precision(device: str) -> Any:
             self.stage_precision = precision
             self.scaler = torch.amp.GradScaler(device) if precision == "fp16" else None
 
-        def forward_context(self) -> AbstractContextManager[Any]:
+        def forward_context(self) -> AbstractContextManager[object]:
             if self.stage_precision == "float32":
                 return nullcontext()
             return torch.autocast(device, dtype=torch.bfloat16 if self.stage_precision == "bf16" else torch.float16)
 
-        def convert_input(self, data: Any) -> Any:
+        def convert_input(self, data: object) -> object:
             return data
 
-        def convert_output(self, data: Any) -> Any:
+        def convert_output(self, data: object) -> object:
             return data if self.stage_precision == "float32" else super().convert_output(data)
 
     return StagePrecision("bf16-mixed", device)

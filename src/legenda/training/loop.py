@@ -473,7 +473,7 @@ class TrainingLoop:
             self.fabric.strategy.precision.load_state_dict(self.progress.scaler)
 
 
-def set_dropout(model: Model, options: Mapping[str, Any]) -> None:
+def set_dropout(model: Model, options: Mapping[str, object]) -> None:
     """Give a model the dropout rates of a model of `options`, and leave everything else as it is.
 
     Two models without values, one of the present configuration and one of `options`, show which numbers and

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from legenda.errors import DataError
 from legenda.extras.vqa.model import CoAttentionModel, Mcan
@@ -16,7 +15,7 @@ _IMAGE = ("img_feat_linear", "adapter.frcn_linear", "imgfeat_linear")
 """The names of the layer that projects region features in the three codes."""
 
 
-def load_mcan(weights: StateDictMapper, *, num_heads: int | None = None, **options: Any) -> Model:
+def load_mcan(weights: StateDictMapper, *, num_heads: int | None = None, **options: object) -> Model:
     """Return the model of a released state dict: for questions, or for grounding where it scores regions.
 
     The tensors determine all sizes except num_heads, by default `usual_heads`. Raise CheckpointError naming a tensor
@@ -24,7 +23,7 @@ def load_mcan(weights: StateDictMapper, *, num_heads: int | None = None, **optio
     """
     image = next((name for name in _IMAGE if f"{name}.weight" in weights), _IMAGE[0])
     dim = weights.size("lstm.weight_hh_l0", 1)
-    config: dict[str, Any] = {
+    config: dict[str, object] = {
         "vocab_size": weights.size("embedding.weight"),
         "word_dim": weights.size("embedding.weight", 1),
         "feature_dim": weights.size(f"{image}.weight", 1),

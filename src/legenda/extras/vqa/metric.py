@@ -107,7 +107,7 @@ class VqaScores:
     questions: dict[str, float]
 
 
-def evaluate_vqa(predictions: Any, annotations: Any) -> VqaScores:
+def evaluate_vqa(predictions: object, annotations: object) -> VqaScores:
     """Return the scores of answers to questions.
 
     predictions: answers by question id (number or string), or a list of objects with `question_id` and `answer`, as for

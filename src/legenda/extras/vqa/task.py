@@ -113,7 +113,7 @@ class Vqa(CoAttentionTask):
         return answers
 
     @staticmethod
-    def submit(predictions: Mapping[str, Any], split: str, algorithm: str) -> tuple[str, Any]:
+    def submit(predictions: Mapping[str, object], split: str, algorithm: str) -> tuple[str, object]:
         """Return the file of EvalAI: a list of objects with `answer` and `question_id`, a number where it is one."""
         ids = {name: int(name) if name.isdecimal() else name for name in predictions}
         part = f"{split}2015" if split.startswith("test") else f"{split}2014"
