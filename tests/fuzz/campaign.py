@@ -31,6 +31,7 @@ from typing import Any
 
 import blind_spots
 import model_subjects
+import stranger_subjects
 import subjects
 from formats import mutate
 from subjects import ARGUMENTS, Subject
@@ -46,6 +47,9 @@ BUILDERS: dict[str, Callable[[Path], list[Subject]]] = {
     "import": model_subjects.released,
     "more": model_subjects.remaining,
     "blind": blind_spots.blind_spots,
+    "hub": stranger_subjects.hub_data,
+    "tables": stranger_subjects.tables,
+    "memory": stranger_subjects.sized,
 }
 """The functions that write valid files, by the first part of their subjects' names."""
 TIMEOUT = 10
@@ -149,6 +153,11 @@ class Case:
         path = folder / ARGUMENTS
         more = json.loads(path.read_text()) if path.exists() else []
         return [[*(part.format(folder) for part in line.split()), *more] for line in self.subject.commands]
+
+
+def _pipes(folder: str, names: list[str]) -> list[str]:
+    """Return the names of pipes and devices, which are not copied."""
+    return [name for name in names if (path := Path(folder, name)).exists() and not (path.is_file() or path.is_dir())]
 
 
 def normalize(text: str, folder: Path) -> str:
@@ -256,7 +265,7 @@ class Campaign:
     def _save(self, case: Case, folder: Path, text: str) -> str:
         name = f"{case.subject.name}-{case.seed}-{case.number}"
         shutil.rmtree(self._saved / name, ignore_errors=True)
-        shutil.copytree(folder, self._saved / name)
+        shutil.copytree(folder, self._saved / name, symlinks=True, ignore=_pipes)
         text = f"{text}\nagain: python tests/fuzz {case.repeat}\n"
         (self._saved / name / "FINDING.txt").write_text(text, encoding="utf-8", errors="replace")
         self.tallies[case.subject.name].findings.append(text)

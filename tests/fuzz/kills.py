@@ -51,6 +51,8 @@ class Kind:
 
     command: str
     prepare: Callable[[Path], None]
+    done: str = "\0"
+    """What a further call says where the killed one had written all."""
 
 
 def captioned(folder: Path) -> None:
@@ -78,6 +80,17 @@ def stored(folder: Path) -> None:
     write_packed(folder / "f.safetensors", regions(1500))
 
 
+def released(folder: Path) -> None:
+    """Write weights and words of a release."""
+    import numpy as np
+
+    folder.mkdir(parents=True)
+    with np.load(Path(__file__).parents[1] / "importers" / "data" / "abl_base.npz") as arrays:
+        weights = {name[3:]: arrays[name] for name in arrays.files if name.startswith("sd/")}
+    np.savez(folder / "model.npz", **weights)
+    (folder / "words.txt").write_text("\n".join([*(f"w{number}" for number in range(49)), "UNK"]) + "\n")
+
+
 def scaled(folder: Path) -> None:
     """Write scenes and a run that captions them."""
     drawn(folder, 24)
@@ -98,6 +111,11 @@ KINDS = {
     "job": Kind(f"caption {_JOB.format('local')} --model {{0}}/run --out {{1}}/captions", scaled),
     "pool": Kind(f"caption {_JOB.format('pool')} --model {{0}}/run --out {{1}}/captions", scaled),
     "ray": Kind(f"caption {_JOB.format('ray')} --model {{0}}/run --out {{1}}/captions", scaled),
+    "import": Kind(
+        "import aoanet {0}/model.npz --vocabulary {0}/words.txt --out {1}/new", released, "holds a run already"
+    ),
+    "export": Kind("export {0}/run --format torch --out {1}/exported", scaled),
+    "attention": Kind("caption {0}/images --model {0}/run --batch-size 4 --save-attention {1}/sheets", scaled),
     "extract by a pool": Kind(f"extract {_JOB.format('pool')} --extractor scenes --out {{1}}/f.safetensors", scaled),
 }
 
@@ -164,7 +182,7 @@ def campaign(name: str, kills: int, random: Random, folder: Path) -> Counter[str
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir()
         counts["runs"] += 1
-        if not run_killed(arguments(kind, inputs, out), duration, random, counts, kills):
+        if not run_killed(arguments(kind, inputs, out), duration, random, counts, kills, kind.done):
             counts["lost"] += 1
         elif (found := contents(out)) != expected:
             counts["different"] += 1
@@ -173,7 +191,9 @@ def campaign(name: str, kills: int, random: Random, folder: Path) -> Counter[str
     return counts
 
 
-def run_killed(command: list[str], duration: float, random: Random, counts: Counter[str], kills: int) -> bool:
+def run_killed(
+    command: list[str], duration: float, random: Random, counts: Counter[str], kills: int, done: str = "\0"
+) -> bool:
     """Call a command until it is done, killed each time at a random moment; return whether it ended well."""
     for _ in range(40):
         running = Fork(command)
@@ -189,7 +209,7 @@ def run_killed(command: list[str], duration: float, random: Random, counts: Coun
                     print(f"ended with {code} after signal {number}: {log()}", flush=True)
                     return False
                 continue
-        if code == 0:
+        if code == 0 or (code == 2 and done in log()):
             return True
         print(f"ended with {code}: {log()}", flush=True)
         return False

@@ -19,7 +19,7 @@ from PIL import Image
 from pydantic import Field, PrivateAttr, model_validator
 
 from legenda.config import NonNegativeInt
-from legenda.data.hub_source import HubSource, open_source
+from legenda.data.hub_source import HubSource, explain, open_source
 from legenda.data.image_files import BackboneData, ImageReader
 from legenda.errors import ConfigError, DataError, LegendaError, did_you_mean
 from legenda.extractors.base import load_extractor
@@ -27,7 +27,6 @@ from legenda.extractors.extraction import FeatureTask, extract_file, sampled_ide
 from legenda.features.base import ConcatFeatureStore, FeatureStore
 from legenda.images.files import ImageFile, read_image
 from legenda.jobs.engine import run_job
-from legenda.registry import reason_of
 from legenda.text.annotations import CaptionedImage, check_once
 
 _LOG = logging.getLogger(__name__)
@@ -235,7 +234,7 @@ class HubData(BackboneData):
         except LegendaError as error:
             file.fail(error if name in str(error) else DataError(f"{name}: {error}"))
         except Exception as error:  # the systems of fsspec have no common base class of errors
-            file.fail(DataError(f"{name} cannot be read ({reason_of(error)})"))
+            file.fail(DataError(f"{name} cannot be read ({explain(error)})"))
         return file
 
 

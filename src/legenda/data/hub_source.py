@@ -18,10 +18,10 @@ from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
-from legenda.errors import DataError, LegendaError, did_you_mean, import_extra
+from legenda.errors import DataError, LegendaError, did_you_mean, first_line, import_extra
 from legenda.images.files import MAX_FETCHED_BYTES, fetch, is_web_url
 from legenda.io import file_digest, open_regular, read_text, verified
-from legenda.registry import reason_of
+from legenda.terminal import shorten
 
 _FORMATS = ("parquet", "arrow", "csv", "json", "imagefolder", "webdataset")
 """The modules of `datasets` that may read a data set's files."""
@@ -132,9 +132,16 @@ class HubSource:
         tables = [file for file in self.files if file.endswith(".parquet") and "://" not in file]
         broken = next((file for file in tables if _is_broken(file, columns)), None) if len(tables) > 1 else None
         raise DataError(
-            f"{broken or self.name} cannot be read ({reason_of(error)}); call the same command again, or "
+            f"{broken or self.name} cannot be read ({explain(error)}); call the same command again, or "
             "download it again"
         ) from error
+
+
+def explain(error: Exception) -> str:
+    """Return the reason that a library gives, on one line, without the name of its class."""
+    return shorten(
+        getattr(error, "strerror", None) or re.sub(r"\b\w*(Error|Warning|Exception): ", "", first_line(error))
+    )
 
 
 def open_source(name: str | None, subset: str | None, files: Path | None, *, streaming: bool) -> HubSource:
@@ -181,7 +188,7 @@ def _open(
     except LegendaError:
         raise
     except Exception as error:  # the library raises exceptions of any type
-        raise DataError(f"{name} cannot be opened as a data set ({reason_of(error)}); {_HINT}") from error
+        raise DataError(f"{name} cannot be opened as a data set ({explain(error)}); {_HINT}") from error
     caches = () if streaming else (datasets.config.DOWNLOADED_DATASETS_PATH, _hub_cache())
     digest = hashlib.blake2b(repr((subset, [os.path.relpath(file, root) for file in opened])).encode(), digest_size=8)
     if is_table is not None:
