@@ -9,7 +9,7 @@ from test_generation_options import sequences_of
 from legenda.decoding import beam_search, greedy
 from legenda.decoding.search import search
 from legenda.errors import ConfigError
-from legenda.runtime.settings import check_overrides, override
+from legenda.runtime.settings import GenerationConfig, check_overrides, override
 from legenda.text import Vocabulary
 
 EOS = 0
@@ -79,3 +79,10 @@ def test_forbidden_last_words(table_model):
 def test_invalid_options(options, message):
     with pytest.raises(ConfigError, match=message):
         check_overrides(options)
+
+
+def test_lists_are_taken_for_tuples_and_the_model_keeps_what_is_not_set():
+    own = GenerationConfig(length_penalty=0.7)
+    config = override(own, {"must": ["dog"], "forbidden_last_words": ["a"], "beam_size": 4, "top_k": None}, WORDS)
+    assert (config.required_tokens, config.forbidden_last_tokens) == (((2,),), (1,))
+    assert (config.beam_size, config.length_penalty, config.must) == (4, 0.7, None)

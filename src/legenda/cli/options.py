@@ -50,9 +50,7 @@ _POSITIONAL = tyro.conf.Positional[Any].__metadata__[0]
 
 def _overrides(search: Annotated[_SEARCH, tyro.conf.arg(name=""), Flat] = _UNSET) -> Overrides:  # type: ignore[valid-type]  # pyrefly: ignore
     """Return the options that are set, for tyro; raise ConfigError where they do not go together."""
-    overrides = {name: value for name, value in search if value is not None and value is not False}
-    check_overrides(overrides)
-    return overrides
+    return check_overrides({name: value for name, value in search if value is not None and value is not False})
 
 
 Search = Annotated[Mapping[str, object], tyro.conf.arg(constructor=_overrides), Flat]

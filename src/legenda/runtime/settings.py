@@ -151,11 +151,13 @@ OVERRIDES = (
 """What the command line and the server offer of them, in this order."""
 
 
-def check_overrides(overrides: Overrides, name: str = "the search") -> None:
-    """Raise ConfigError for an unknown field, a wrong value, and an option of sampling or of beams for the other.
+def check_overrides(overrides: Overrides, name: str = "the search") -> dict[str, object]:
+    """Return the overrides that are not None, with the types of their fields, such as tuples for lists.
 
-    name: what messages call the overrides.
+    name: what messages call them. Raise ConfigError for an unknown field, a wrong value, and an option of sampling or
+    of beams for the other.
     """
+    overrides = {field: value for field, value in overrides.items() if value is not None}
     given = merge(GenerationConfig, overrides, name)
     names, remedy = (
         (_OF_BEAMS, "is for beam search; leave it or --do-sample out")
@@ -165,6 +167,7 @@ def check_overrides(overrides: Overrides, name: str = "the search") -> None:
     for field in names:
         if getattr(given, field) != GenerationConfig.model_fields[field].default:
             raise ConfigError(f"--{field.replace('_', '-')} {remedy}")
+    return {field: getattr(given, field) for field in overrides}
 
 
 def override(config: GenerationConfig, overrides: Overrides, vocabulary: Vocabulary) -> GenerationConfig:
@@ -172,8 +175,7 @@ def override(config: GenerationConfig, overrides: Overrides, vocabulary: Vocabul
 
     Raise ConfigError as `check_overrides`, and for a forbidden or required word outside the vocabulary.
     """
-    check_overrides(overrides)
-    merged = config.replace(**overrides)
+    merged = config.replace(**check_overrides(overrides))
     changes: dict[str, object] = {}
     if merged.forbidden_last_words is not None:
         changes["forbidden_last_tokens"] = _token_ids(merged.forbidden_last_words, vocabulary, "to forbid")
