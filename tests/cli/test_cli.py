@@ -11,7 +11,7 @@ from importlib import import_module
 import pytest
 
 from legenda.cli.main import COMMANDS, main
-from legenda.cli.options import parse
+from legenda.cli.options import fields_of, parse
 from legenda.errors import DataError
 from legenda.io import atomic_write, partial_folder
 from legenda.models import describe_model
@@ -46,7 +46,7 @@ def test_every_command_has_help(run_command, command):
 @pytest.mark.parametrize("command", ["caption", "serve", "train", "evaluate", "score", "report", "compare", "extract"])
 def test_help_shows_examples_and_what_people_use(run_command, command):
     module = import_module(f"legenda.cli.{command}")
-    kind = getattr(module, f"{command.title()}Options")
+    (kind,) = (part for part in vars(module).values() if hasattr(part, "usual"))
     _, out, _ = run_command(command, "--help")
     for example in kind.examples:
         assert f"legenda {command} {example}" in out
@@ -54,7 +54,7 @@ def test_help_shows_examples_and_what_people_use(run_command, command):
     assert out.count("\n  --") == len(kind.usual) == 6
     code, everything, _ = run_command(command, "--help-all")
     assert code == 0
-    names = (name for name, field in kind.model_fields.items() if not field.metadata)
+    names = (name for name, field in fields_of(kind).items() if not field.metadata)
     assert all(f"--{name.replace('_', '-')}" in everything for name in names)
 
 

@@ -114,7 +114,7 @@ def test_the_command_finds_videos_and_needs_their_library(tmp_path, run_command,
     monkeypatch.setitem(sys.modules, "av", None)
     code, _, err = run_command(f"{command} --num-frames 2")
     assert code == 2
-    assert "av is missing; install it with pip install" in err
+    assert "av is missing; install legenda[video]" in err
 
 
 def test_a_playlist_fetches_nothing(tmp_path):

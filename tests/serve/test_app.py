@@ -190,7 +190,8 @@ def test_other_host_names_are_refused_unless_allowed(connect, settings, allowed,
         assert (answer.status_code, "--allowed-host" in answer.json()["detail"]) == (400, True), host
 
 
-def test_requests_set_what_the_server_leaves_open(pipeline):
+def test_requests_set_what_the_server_leaves_open(served):
+    pipeline = next(iter(served.values()))
     own = pipeline.captioner.generation_config
 
     def request(search: Overrides, **fields: object) -> Request:

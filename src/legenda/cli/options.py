@@ -77,7 +77,7 @@ def parse(options: type[T], arguments: Sequence[str], command: str) -> T:
     with redirect_stdout(unguarded(sys.stdout)):  # tyro colors the help by ANSI sequences
         values = tyro.cli(options, args=list(arguments), prog=f"legenda {command}")
     check_out(values, command)
-    out = str(getattr(values, "out", None) or "")
+    out = str(dict(_values_of(values)).get("out") or "")
     if out != out.encode(errors="surrogateescape").decode(errors="replace"):
         raise ConfigError("--out is not UTF-8, which the files of a run could not name; name another output")
     compute: Any = getattr(values, "compute", values)
@@ -191,7 +191,7 @@ def check_out(options: Any, command: str) -> None:
     Folders of images may hold other files too, and the evaluations of a run do not count for `evaluate`. Raise it, too,
     where it is a file of a run, and where nothing can be written there.
     """
-    out = getattr(options, "out", None)
+    out = dict(_values_of(options)).get("out")
     if isinstance(out, Path):
         check_writable(out, as_file=command in ("compare", "report", "score"))
     if isinstance(out, Path) and out.is_file() and out.suffix != ".html":  # which no command reads
