@@ -58,3 +58,32 @@ def test_captioners_are_built_searched_and_scored(bare):
     files = [str(TESTS / file) for file in CAPTIONING]
     done = run(bare, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files)
     assert done.returncode == 0, done.stdout[-3000:]
+
+
+KINDS = (
+    *("attention", "norm", "geometry", "distance", "window", "schedule", "reward", "metric", "feature store", "model"),
+    *("decoder", "task", "data set", "extractor", "kind of weights"),
+)
+
+
+@pytest.mark.slow
+def test_a_part_of_any_kind_is_one_file(bare):
+    """A module in the folder whose PARTS names it, as CONTRIBUTING.md has it; a metric is scored with."""
+    (bare / "legenda" / "extras").mkdir()
+    (bare / "legenda" / "extras" / "__init__.py").touch()
+    (bare / "legenda" / "extras" / "mine.py").write_text(
+        "from legenda.metrics.metric import Metric\n"
+        "def measure(captions):\n    return [len(caption) for caption, _ in captions]\n"
+        f"PARTS = {{kind: {{'mine': 'legenda.extras.mine:measure'}} for kind in {KINDS}}}\n"
+        "PARTS['metric'] = {'mine': Metric(measure, 'characters')}\n"
+    )
+    code = (
+        "import legenda, legenda.cli.train, legenda.extractors, legenda.importers, legenda.tasks.self_critical\n"
+        "from legenda import registry\n"
+        "legenda.register_attention, legenda.register_feature_store, legenda.register_schedule\n"
+        "print(*sorted(known.kind for known in registry._registries if 'mine' in known), sep='/')\n"
+        "print(legenda.metrics.evaluate({1: 'a dog'}, {1: ['a cat']}, metrics='fast')['mine'])\n"
+    )
+    done = run(bare, "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["/".join(sorted(KINDS)), "5.0"]
