@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
+from statistics import fmean
 from typing import Any, TypeVar
 
 import numpy as np
@@ -173,9 +174,9 @@ def describe_metrics() -> str:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean of the images that have a value, by NumPy's sum as in pycocoevalcap; None without one."""
+    """Return the mean of the images that have a value, exact in any order of them; None without one."""
     known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
+    return fmean(known) if known else None
 
 
 F = TypeVar("F", bound=Callable[[Sequence[str], Sequence[Sequence[str]]], Sequence[float]])
