@@ -238,6 +238,7 @@ def open_session(path: Path, hint: str = "export the model again") -> Any:
     options.intra_op_num_threads = get_num_threads()
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
-        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        # its second attempt, with the same provider, prints what has failed
+        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"], enable_fallback=0)
     except Exception as error:  # ONNX Runtime's own classes
         raise CheckpointError(f"{path} is not a model that ONNX Runtime opens ({first_line(error)}); {hint}") from error
