@@ -8,7 +8,7 @@ from pathlib import Path
 
 import legenda
 
-BACKBONE = "torchvision:mobilenet_v3_small"
+BACKBONE = "torchvision:resnet18"
 SMALL = {"model": {"dim": 64, "num_heads": 2, "num_layers": 1, "ff_dim": 64}, "training": {"epochs": 1}}
 
 

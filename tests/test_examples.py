@@ -75,12 +75,12 @@ def test_serve(scenes_run, capsys):
 
 @pytest.fixture(scope="module")
 def backbone(tmp_path_factory) -> str:
-    """A MobileNetV3 of torchvision with random weights, in a file."""
+    """A ResNet-18 of torchvision with random weights, in a file."""
     models = pytest.importorskip("torchvision", reason="needs the extra vision").models
     torch.manual_seed(0)
     path = tmp_path_factory.mktemp("backbone") / "weights.safetensors"
-    save_file(models.mobilenet_v3_small(weights=None).state_dict(), path)
-    return f"torchvision:mobilenet_v3_small:{path}"
+    save_file(models.resnet18(weights=None).state_dict(), path)
+    return f"torchvision:resnet18:{path}"
 
 
 @pytest.fixture(scope="module")

@@ -83,8 +83,9 @@ def caption_settings(
 
 def _beam_size(config: Mapping[str, Any], search: Overrides) -> Any:
     """Return the number of beams of a search with a run's config.json."""
-    stored = (config.get("generation_config") or {}).get("beam_size", GenerationConfig().beam_size)
-    return search.get("beam_size", stored)
+    stored = config.get("generation_config")
+    of_run = stored.get("beam_size") if isinstance(stored, Mapping) else None
+    return search.get("beam_size", of_run or GenerationConfig().beam_size)
 
 
 def read_scores(path: Path, settings: Mapping[str, object]) -> ScoreDict | None:
