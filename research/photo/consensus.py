@@ -33,9 +33,9 @@ MIN_COUNT = 30
 RIDGE = 3.0
 STEPS, DECAY = 150, 3e-4
 """Steps of the logistic regression, and the weight of its squared weights."""
-PENALTY = 0.075
+PENALTY = 0.15
 """What a unit of the improbability of named things takes from the expected CIDEr."""
-CONFIDENCE = [0.0, 0.0, 0.0, -1.0]
+CONFIDENCE = [2.786, -0.249, 0.253, -2.055]
 """Coefficients of one, mean log-probability, expected CIDEr and improbability; confidence.py fits them."""
 BLOCKS = (0, START_VISUAL, START_GLOBAL, START_DENSE, INPUTS)
 """Where blocks of channels begin; each is divided by the root of its mean square length."""

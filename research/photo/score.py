@@ -2,8 +2,8 @@
 
     python research/photo/score.py DATA FOLDER CHECKPOINT [all]
 
-prints CIDEr-D, BLEU-4 and ROUGE-L of beam 3 on the 400 validation photographs that choose; with `all`, on the 456 that
-only measure too, with 95 % bootstrap intervals, and writes CHECKPOINT.json with the captions and the mean
+prints CIDEr-D, BLEU-4 and ROUGE-L of beam search on the 400 validation photographs that choose; with `all`, on the 456
+that only measure too, with 95 % bootstrap intervals, and writes CHECKPOINT.json with the captions and the mean
 log-probability of their tokens by COCO's id.
 """
 
@@ -28,9 +28,9 @@ from legenda.models import Captioner
 from legenda.models.base import eval_mode
 from legenda.photo.consensus import Consensus
 
-SEARCH = {"length_penalty": 0.7, "no_repeat_ngram_size": 2}
+SEARCH = {"beam_size": 5, "length_penalty": 0.7, "no_repeat_ngram_size": 2}
 """Settings of the beam search, of training and package alike."""
-CONSENSUS_WEIGHT = 4.0
+CONSENSUS_WEIGHT = 6.0
 """What a unit of expected CIDEr adds to the score of a beam."""
 
 
@@ -40,7 +40,7 @@ def references(data: Path) -> list[list[str]]:
 
 
 def generate(
-    model: Captioner, photographs: Photographs, rows: np.ndarray, consensus: Consensus | None = None, beam_size: int = 3
+    model: Captioner, photographs: Photographs, rows: np.ndarray, consensus: Consensus | None = None
 ) -> tuple[list[str], list[float]]:
     """Return the caption of each photograph by beam search, and its tokens' mean log-probability.
 
@@ -51,7 +51,7 @@ def generate(
     with eval_mode(model):
         for part in np.array_split(rows, max(1, len(rows) // 25)):
             regions = photographs.regions(part)
-            output = to_arrays(beam_search(model, regions, beam_size=beam_size), regions).output
+            output = to_arrays(beam_search(model, regions), regions).output
             if consensus is not None:
                 output = consensus.choose(output, regions.features[:, 0].numpy(), model.vocabulary.eos_token_id, 1)
             words = [model.vocabulary.decode(row[0].tolist()) for row in output.tokens]

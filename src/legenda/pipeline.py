@@ -174,7 +174,7 @@ class Pipeline:
         """Return the pipeline of a run with its settings; raise LegendaError for a damaged file.
 
         consensus: whether to choose among beams by expected CIDEr, where the run has what it takes. min_score: see the
-        field; raise ConfigError where the run does not say how sure it is.
+        field, by default that of the run; raise ConfigError where the run does not say how sure it is.
         """
         if min_score is not None and not 0 <= min_score <= 1:
             raise ConfigError(f"min_score must lie between 0 and 1, not {min_score}")
@@ -182,7 +182,8 @@ class Pipeline:
         chooser = None if weight is None else Consensus.of_package(run.captioner.vocabulary, weight)
         if min_score is not None and chooser is None:
             raise ConfigError("min_score is for models that say how sure they are, as photo does; leave it out")
-        return cls(run.captioner, extractor, run.config.get("least_log_prob"), chooser, run.summary, min_score)
+        least = run.config.get("min_score") if min_score is None else min_score
+        return cls(run.captioner, extractor, run.config.get("least_log_prob"), chooser, run.summary, least)
 
     @property
     def model(self) -> TorchModel:

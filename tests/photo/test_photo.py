@@ -168,8 +168,8 @@ def test_a_copy_of_the_packaged_model_has_its_consensus_where_its_words_are_the_
 def test_the_packaged_model_chooses_among_its_beams_by_consensus():
     pipeline = legenda.open("photo", device="cpu")
     assert pipeline.consensus is not None
-    several = pipeline.caption(_CAT, num_captions=3)
-    alone = legenda.open("photo", device="cpu", consensus=False).caption(_CAT, num_captions=3)
+    several = pipeline.caption(_CAT, num_captions=5)
+    alone = legenda.open("photo", device="cpu", consensus=False).caption(_CAT, num_captions=5)
     assert {caption.text for caption in several} == {caption.text for caption in alone}
     assert pipeline.caption(_CAT).text == several[0].text
     blank = pipeline.caption(Image.new("RGB", (320, 240)))
@@ -179,7 +179,7 @@ def test_the_packaged_model_chooses_among_its_beams_by_consensus():
 
 def test_the_command_leaves_the_beams_in_the_order_of_their_scores_without_consensus(capsys):
     def scores(*options: str) -> list[float]:
-        main(["caption", str(_CAT.with_name("coffee.jpg")), "--format", "json", "--num-captions", "3", *options])
+        main(["caption", str(_CAT.with_name("coffee.jpg")), "--format", "json", "--num-captions", "5", *options])
         (entry,) = json.loads(capsys.readouterr().out)
         return [caption["score"] for caption in entry["captions"]]
 

@@ -62,7 +62,7 @@ class CaptionOptions(Config):
     """Choose among the beams by the CIDEr to expect of each, where the model can, as photo does."""
     min_score: Probability | None = None
     """Name only the things that are seen where the model is less sure than this, from 0 to 1, that an image shows all
-    that its caption names; for photo and models that were fine-tuned from it."""
+    that its caption names, by default 0.05; for photo and models that were fine-tuned from it."""
     output_format: Annotated[Format | None, tyro.conf.arg(name="format")] = None
     """text; json; jsonl, a JSON object a line; csv; tsv; or coco, the list of image_id and caption that COCO's server
     takes; by default that of the suffix of --out, or text."""

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from legenda.config import Config, NonNegativeFloat, NonNegativeInt, PositiveInt, merge
+from legenda.config import Config, NonNegativeFloat, NonNegativeInt, PositiveInt, Probability, merge
 from legenda.errors import CheckpointError, ConfigError, DataError
 from legenda.io import read_json, verified
 from legenda.runtime.settings import GenerationConfig
@@ -19,7 +19,7 @@ Format = Literal["onnx", "torch"]
 SETTINGS, VOCABULARY, ENCODER, DECODER = "export.json", "vocabulary.json", "encoder.onnx", "decoder.onnx"
 GRID_BOXES = "boxes_of_grid"
 """The encoder's output with the boxes `(B, N, 4)` of the regions that it makes of pixels."""
-OF_RUN = ("summary", "extractor", "least_log_prob", "consensus")
+OF_RUN = ("summary", "extractor", "least_log_prob", "consensus", "min_score")
 """The parts of a run's config.json that an export takes over."""
 MAX_BYTES = 2**31
 """The largest ONNX file; the format itself ends there."""
@@ -45,6 +45,8 @@ class ExportedModel(Config):
     """Least mean log-probability of a caption's tokens, below which it names the things alone."""
     consensus: NonNegativeFloat | None = None
     """What a unit of expected CIDEr adds to the score of a caption."""
+    min_score: Probability | None = None
+    """Least confidence of a caption, below which it names the things alone."""
     feature_dim: PositiveInt
     """Channels of a region feature."""
     image_size: PositiveInt | None = None
