@@ -88,7 +88,9 @@ class CaptionOptions(Config):
 
     @model_validator(mode="after")
     def _check_caption(self) -> Self:
-        merge(GenerationConfig, self.search, "the search").check_captions(self.num_captions)
+        search = merge(GenerationConfig, self.search, "the search")
+        if "beam_size" in self.search:  # else the model's own is checked once it is open
+            search.check_captions(self.num_captions)
         if self.output_format == "coco" and self.num_captions > 1:
             raise ConfigError("--format coco has one caption for each image; leave out --num-captions or use json")
         if self.out is not None and self.output_format is not None and not is_folder(self.out):
