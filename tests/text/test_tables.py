@@ -30,7 +30,7 @@ FORMS = {
     ),
     "list.json": json.dumps([{"image": "a/0.jpg", "caption": SAID["0"]}, {"image": "1.jpg", "caption": ["A cat."]}]),
     "object.json": json.dumps({"0": SAID["0"], "1": "A cat."}),
-    "data.json": json.dumps({"data": [{"image_id": n, "captions": said} for n, said in SAID.items()]}),
+    "data.json": json.dumps({"n": 2, "data": [{"image_id": n, "reference_strs": said} for n, said in SAID.items()]}),
     "lists.jsonl": json_lines({"file": "0.jpg", "captions": SAID["0"]}, {"file": "1.jpg", "captions": ["A cat."]}),
     "metadata.json1": json_lines({"file_name": "0.jpg", "text": SAID["0"]}, {"file_name": "1.jpg", "text": "A cat."}),
     "objects.ndjson": json_lines(
@@ -65,6 +65,9 @@ def folder_of(root: Path, files: dict[str, str]) -> Path:
 FOLDERS = {
     "text": {
         "0.jpg": "", "0.txt": "A dog, wet.\n\nDogs.\n", "1.PNG": "", "1.txt": "A cat.", "README.txt": "x", "2.jpg": "",
+    },
+    "sidecars": {
+        "0.jpg": "", "0.caption": "A dog, wet.\nDogs.", "1.jpg": "", "1.json": '{"caption": "A cat."}', "x.json": "{}",
     },
     "metadata": {"metadata.jsonl": FORMS["lists.jsonl"], "0.jpg": "", "1.jpg": ""},
     "nested": {

@@ -203,7 +203,7 @@ def _read_file(path: Path, columns: Columns) -> Annotations:
         images, splits = _msrvtt_videos(content, path), True
     elif "images" in content:
         images, splits = parse_karpathy(content, path), True
-    elif len(content) == 1 and (rows := next(iter(content.values()))) and _are_objects(rows):
+    elif (rows := content.get("data") if "data" in content else None) and _are_objects(rows):
         return _of_rows(listed_rows(rows, path, columns), path)
     else:
         captions = parse_captions(content, path, _HINT)

@@ -38,7 +38,7 @@ _FILES = (
 one, and two of one group are refused."""
 _CAPTIONS = (
     "caption captions comment comments text texts sentence sentences",
-    "prompt description descriptions raw rawcaption captiontext alttext alt title txt",
+    "prompt description descriptions raw rawcaption captiontext captionstr referencestrs alttext alt title txt",
 )
 _SPLITS = ("split", "set subset partition phase")
 _NUMBERED = re.compile(r"(?:caption|comment|sentence|text)\d{1,2}")
@@ -378,12 +378,17 @@ def _printed_rows(path: Path, text: str) -> Iterator[Row]:
 def text_beside_images(folder: Path, *, without_images: bool) -> list[Row]:
     """Return the captions of a folder of images and text files of the same names, NAME.txt beside NAME.jpg.
 
+    NAME.caption, and NAME.json with a caption in it, are such files, too.
+
     A text file has one caption in each line; images and text files without the other are counted in a warning.
     without_images: whether text files count where the folder holds no image at all.
     """
     files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
     images = {path.with_suffix(""): path for path in files if path.suffix.lower() in IMAGE_SUFFIXES}
-    texts = {path.with_suffix(""): path for path in files if path.suffix.lower() == ".txt"}
+    texts = {path.with_suffix(""): path for path in files if path.suffix.lower() in (".txt", ".caption")}
+    for path in files:
+        if path.suffix.lower() == ".json" and path.with_suffix("") in images:
+            texts.setdefault(path.with_suffix(""), path)
     pairs = {
         stem: (images.get(stem, stem), path)
         for stem, path in texts.items()
@@ -394,7 +399,11 @@ def text_beside_images(folder: Path, *, without_images: bool) -> list[Row]:
         _LOG.warning("%s: left out %d images without a .txt and %d .txt without an image", folder, *alone)
     rows = []
     for image, path in pairs.values():
-        captions = [line.strip() for line in read_text(path).split("\n") if line.strip()]
+        if path.suffix.lower() == ".json":
+            entry = parse_json(read_text(path), path, "give an object with a caption")
+            captions = _captions_in(entry, f"{path}")
+        else:
+            captions = [line.strip() for line in read_text(path).split("\n") if line.strip()]
         rows.append(
             Row(path.relative_to(folder).as_posix(), image.relative_to(folder).as_posix(), tuple(captions or [""]))
         )
