@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+from pathlib import Path
 
 import pytest
 
+import legenda
 from legenda.papers import all_recipes, all_tables
 from test_docs import BLOCKS, ROOT
 from test_docs import PAGES as DOCS
@@ -109,3 +111,11 @@ def test_the_list_of_packages_names_what_exists():
     package = ROOT / "src" / "legenda"
     packages = {path.name for path in package.iterdir() if (path / "__init__.py").exists()}
     assert packages - {"assets"} <= listed
+
+
+def test_the_types_of_the_package_are_those_of_its_names():
+    """`legenda/__init__.pyi` has every public name, and no other."""
+    tree = ast.parse(Path(str(legenda.__file__)).with_suffix(".pyi").read_text(encoding="utf-8"))
+    imported = {a.asname for node in tree.body if isinstance(node, ast.ImportFrom) for a in node.names}
+    assigned = {node.targets[0].id for node in tree.body if isinstance(node, ast.Assign)}
+    assert (imported | assigned) - {None} == set(legenda.__all__)

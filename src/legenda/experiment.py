@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from legenda.compute import ComputeOptions, Precision, has_bf16
 from legenda.config import to_json
@@ -19,7 +19,7 @@ from legenda.training import train as train_model
 
 def train(
     recipe: str | Recipe,
-    changes: Mapping[str, Any] | None = None,
+    changes: Mapping[str, object] | None = None,
     *,
     out: str | Path | None = None,
     init_from: str | Path | None = None,
@@ -32,7 +32,7 @@ def train(
     strategy: Literal["ddp", "fsdp"] = "ddp",
     allow_urls: bool = False,
     progress: Callable[[str], None] = lambda _: None,
-    **fields: Mapping[str, Any],
+    **fields: Mapping[str, object],
 ) -> TrainResult:
     """Train a recipe into a run folder, or resume it; `legenda.open(result.folder)` captions with the result.
 

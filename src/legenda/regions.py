@@ -137,13 +137,13 @@ class Regions:
         """Return the images selected by a slice or an index tensor."""
         return self._map(lambda values: values[index])
 
-    def to(self, *args: Any, **kwargs: Any) -> Regions:
+    def to(self, *args: torch.device | torch.dtype | Tensor | str | int, **kwargs: object) -> Regions:
         """Return the regions on another device, and all but the mask in another floating-point dtype.
 
         The arguments are those of `torch.nn.Module.to`: device, dtype, non_blocking, or a tensor that has both. Raise
         TypeError for a dtype that is not floating-point.
         """
-        device, dtype, non_blocking, _ = torch._C._nn._parse_to(*args, **kwargs)
+        device, dtype, non_blocking, _ = torch._C._nn._parse_to(*args, **kwargs)  # pyrefly: ignore
         if dtype is not None and not dtype.is_floating_point:
             raise TypeError(f"features and boxes need a floating-point dtype, not {dtype}")
         return self._map(lambda x: x.to(device, dtype if x.is_floating_point() else None, non_blocking))

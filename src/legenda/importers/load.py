@@ -273,7 +273,7 @@ def load(
     num_heads: int | None = None,
     vocabulary: TokenSource = None,
     answers: TokenSource = None,
-    **options: Any,
+    **options: object,
 ) -> Model:
     """Return a released model as a Legenda model in evaluation mode: same log-probabilities, captions and answers.
 

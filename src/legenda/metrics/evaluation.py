@@ -3,7 +3,7 @@
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -36,6 +36,7 @@ MAX_WORDS = 1000
 _MAX_NAMED = 3  # ids in an error message
 _SPACES = {ord(sign): " " for sign in "\n\r\v\f\x1c\x1d\x1e\u2028\u2029"}
 
+Image = TypeVar("Image", bound=Hashable)
 References = Mapping[Any, Sequence[str]]
 _Values = tuple[float | None, Sequence[float | None]]
 
@@ -78,8 +79,8 @@ SCORED = "the references scored"
 
 
 def evaluate(
-    predictions: Mapping[Any, str],
-    references: References,
+    predictions: Mapping[Image, str],
+    references: Mapping[Image, Sequence[str]],
     *,
     metrics: str | Sequence[str] = "auto",
     df: DocumentFrequencies | References | None = None,
@@ -229,7 +230,7 @@ def _tokenize(caption: str) -> str:
     return " ".join(tokens)
 
 
-def _check(predictions: Mapping[object, str], references: References) -> None:
+def _check(predictions: Mapping[Any, str], references: References) -> None:
     if not predictions:
         raise DataError("there are no predictions to score; give a caption for each image with references")
     if missing := [image for image in references if image not in predictions]:

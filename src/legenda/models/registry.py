@@ -192,7 +192,7 @@ def register_model(
     return decorate
 
 
-def create_model(name: str, **options: Any) -> Captioner:
+def create_model(name: str, **options: object) -> Captioner:
     """Return a new captioner with random weights: the named configuration with `options` over it.
 
     `vocab_size` is required; every other field has the paper's value. `decoder` names another model whose decoder
