@@ -12,7 +12,7 @@ import legenda
 from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scene
 from legenda.errors import CheckpointError, ConfigError
-from legenda.evaluation.runs import unique_run_names
+from legenda.hub import unique_run_names
 
 constants = pytest.importorskip("huggingface_hub.constants", reason="needs the extra hub")
 

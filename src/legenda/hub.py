@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
 from legenda.errors import CheckpointError, ConfigError, first_line, import_extra
-from legenda.run_folder import ANSWERS, ASSETS, CONFIG, PACKAGED, SUBWORDS, VOCABULARY, WEIGHTS, find_seeds
+from legenda.run_folder import (
+    ANSWERS,
+    ASSETS,
+    CONFIG,
+    PACKAGED,
+    SUBWORDS,
+    VOCABULARY,
+    WEIGHTS,
+    find_seeds,
+    shortest_names,
+)
 
 CARD = "README.md"
 FILES = (CONFIG, WEIGHTS, VOCABULARY, ANSWERS, SUBWORDS)
@@ -101,3 +112,17 @@ def find_model(name: str | Path) -> Path:
             f"{path} holds no model but folders of models; name one of them, such as {runs[0].parent}"
         )
     return path
+
+
+def unique_run_names(folders: Sequence[Path]) -> dict[str, Path]:
+    """Return the folders by the shortest ends of their paths that differ.
+
+    Raise ConfigError for a repeated folder, and where there is none.
+    """
+    models = [find_model(folder) for folder in folders]
+    # models of the hub keep their names: their folders in its cache are named by commits
+    named = [
+        path.resolve() if path == folder and not is_of_transformers(path) else folder
+        for path, folder in zip(models, folders, strict=True)
+    ]
+    return dict(zip(shortest_names(named), models, strict=True))

@@ -111,7 +111,7 @@ def request(app, host, port, *_, on_stop, **__):
         print(client.get("/").status_code, client.get("/api/models").json()[0]["parameters"] > 0)
 
 server.run_server = request
-main(["serve", "model", "--port", "0"])
+main(["serve", "model", "photo", "--port", "0"])
 """
     caption, status = call(code, folder).splitlines()
     assert caption

@@ -75,7 +75,8 @@ def _write(names: Sequence[Path], out: Path, report: ReportOptions, compute: Run
     if files:
         run = next(path for path in names if path not in files)
         raise ConfigError(f"{files[0]} is a file of captions and {run} is none; report files, or runs")
-    from legenda.evaluation.runs import CaptionerRun, load_run, unique_run_names
+    from legenda.evaluation.runs import CaptionerRun, load_run
+    from legenda.hub import unique_run_names
     from legenda.report.report import write_caption_report, write_task_report
     from legenda.run_folder import find_seeds
 

@@ -1,7 +1,6 @@
 """`legenda serve`: a web page and an HTTP API that caption images and show the attention of each word."""
 
 import tempfile
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -14,10 +13,9 @@ from legenda.compute import RunOptions
 from legenda.config import Config, PositiveInt
 from legenda.errors import LegendaError, import_extra
 from legenda.extractors import Extractor
+from legenda.hub import unique_run_names
 from legenda.images import find_images
 from legenda.pipeline import CaptionsModel, Pipeline, load_for_captions
-from legenda.run_folder import shortest_names
-from legenda.runtime.folder import is_exported
 
 
 class ServeOptions(Config):
@@ -69,7 +67,7 @@ def run(options: ServeOptions) -> None:
     from legenda.serve.server import exit_on_sigterm, run_server
 
     return_freed_memory()
-    runs = {name: load_for_captions(folder, options.compute) for name, folder in _unique_names(options.runs).items()}
+    runs = {name: load_for_captions(folder, options.compute) for name, folder in unique_run_names(options.runs).items()}
     models = {
         name: Pipeline.of_run(run, _load_extractor(run, options.extractor), consensus=options.consensus)
         for name, run in runs.items()
@@ -92,14 +90,6 @@ def run(options: ServeOptions) -> None:
             run_server(
                 app, options.host, options.port, ", ".join(models), partial(print, flush=True), on_stop=engine.stop
             )
-
-
-def _unique_names(folders: Sequence[Path]) -> dict[str, Path]:
-    if all(map(is_exported, folders)):
-        return dict(zip(shortest_names([folder.resolve() for folder in folders]), folders, strict=True))
-    from legenda.evaluation.runs import unique_run_names  # late: it imports PyTorch
-
-    return unique_run_names(folders)
 
 
 def _load_extractor(run: CaptionsModel, name: str | None) -> Extractor:

@@ -27,7 +27,7 @@ from legenda.models.checkpoint import load_with_config, not_a_captioner
 from legenda.models.registry import summarize
 from legenda.models.weights import load_weights, read_checksum
 from legenda.regions import Regions
-from legenda.run_folder import CONFIG, shortest_names, weights_path
+from legenda.run_folder import CONFIG, weights_path
 from legenda.runtime.captioner import OnnxCaptioner
 from legenda.runtime.folder import SETTINGS, digest, is_exported
 from legenda.runtime.settings import GenerationConfig
@@ -263,20 +263,6 @@ def load_run(name: str | Path, compute: RunOptions = CPU) -> Run:
     compute.apply(model)
     kind: Any = CaptionerRun if isinstance(model, Captioner) else Run
     return kind(folder, model, config, compute)
-
-
-def unique_run_names(folders: Sequence[Path]) -> dict[str, Path]:
-    """Return the folders by the shortest ends of their paths that differ.
-
-    Raise ConfigError for a repeated folder, and where there is none.
-    """
-    models = [find_model(folder) for folder in folders]
-    # models of the hub keep their names: their folders in its cache are named by commits
-    named = [
-        path.resolve() if path == folder and not is_of_transformers(path) else folder
-        for path, folder in zip(models, folders, strict=True)
-    ]
-    return dict(zip(shortest_names(named), models, strict=True))
 
 
 def resolve_data(
