@@ -115,7 +115,7 @@ def test_one_group_is_plain_beam_search_and_groups_without_penalty_agree(table_m
     [
         ({"num_return_sequences": 4}, "num_return_sequences must be between 1 and beam_size=3, not 4"),
         ({"beam_size": 4, "num_beam_groups": 3}, "num_beam_groups must divide the beam size 4, 3 does not"),
-        ({"temperature": 0.0}, "temperature must be"),
+        ({"temperature": -0.5}, "temperature must be"),
         ({"length_penalty": float("nan")}, "length_penalty must be a finite number"),
         ({"length_penalty": -0.5}, "length_penalty must be"),
     ],

@@ -23,6 +23,7 @@ def test_every_number_is_logged(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=open_writer))
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
     monkeypatch.setenv("WANDB_PROJECT", "mine")
+    (tmp_path / "tensorboard").mkdir()
     for log in open_loggers(tmp_path, 17):
         log(RECORD)
     tensorboard = {"folder": str(tmp_path / "tensorboard"), "purge_step": 18}

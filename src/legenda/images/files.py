@@ -134,7 +134,11 @@ def fetch(url: str) -> bytes:
     Raise DataError where it does not exist, cannot be fetched in three attempts and FETCH_TIMEOUT_S seconds in all, has
     over MAX_FETCHED_BYTES, or names a user.
     """
-    if is_web_url(url) and "@" in urlsplit(url).netloc:
+    try:
+        names_user = is_web_url(url) and "@" in urlsplit(url).netloc
+    except ValueError as error:
+        raise DataError(f"{url} cannot be fetched ({error}); check the address, or leave it out") from error
+    if names_user:
         raise DataError(f"{_USER.sub('//', url)} has a user or a password, which are not sent; download it")
     results: queue.SimpleQueue[bytes | DataError] = queue.SimpleQueue()
 
