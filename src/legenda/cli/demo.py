@@ -42,8 +42,8 @@ DESCRIPTIONS = {
 }
 
 LIMITS = (
-    "The packaged model was trained on 8,248 photographs and on the boxes of 109,276 others (Flickr8k, COCO); it knows "
-    "the 80 kinds of things of COCO and everyday scenes, and is often wrong about what it never saw."
+    "It was trained on 4,030 photographs and on the boxes of 106,565 others, all of COCO; it knows the 80 kinds of "
+    "things of COCO and everyday scenes, and is often wrong about what it never saw."
 )
 
 
@@ -177,7 +177,7 @@ def write_demo_report(folders: Mapping[str, Path], path: Path, photographs: Capt
             "The attention shown is that of the last decoder layer over the encoded regions, the mean of all heads or "
             "a single head.",
             f"Measured on this machine with {torch.get_num_threads()} thread(s) in this process, one seed.",
-            LIMITS,
+            f"The packaged model: {LIMITS}",
         ],
         score_name=RANKING_METRIC,
     )
