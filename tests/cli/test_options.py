@@ -20,7 +20,7 @@ def test_only_what_is_set_is_over_the_model_and_zeros_count():
     assert parse(CaptionOptions, ["a.jpg"], "caption").search == {}
 
 
-@pytest.mark.parametrize("line", ["--top-k 5", "--do-sample --num-beam-groups 3", "--beam-size 0", "--num-captions 4"])
+@pytest.mark.parametrize("line", ["--top-k 5", "--do-sample --num-beam-groups 3", "--beam-size 0"])
 def test_options_that_do_not_go_together_are_one_sentence(line):
     with pytest.raises(ConfigError):
         parse(CaptionOptions, ["a.jpg", *line.split()], "caption")
