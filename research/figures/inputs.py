@@ -15,8 +15,9 @@ from legenda.config import Config
 from legenda.data.captions import CaptionDataset
 from legenda.errors import ConfigError, DataError, did_you_mean
 from legenda.evaluation.evaluate import find_changed
-from legenda.evaluation.runs import CaptionerRun, load_captioner_run, resolve_data, unique_run_names
+from legenda.evaluation.runs import CaptionerRun, load_captioner_run, resolve_data
 from legenda.extractors import run_extractor
+from legenda.hub import unique_run_names
 from legenda.images import find_images, read_image
 from legenda.pipeline import GeneratedCaption
 from legenda.regions import Regions

@@ -15,7 +15,8 @@ from inputs import CurveOptions, SurfaceOptions, open_runs, run_label
 from matplotlib.figure import Figure
 
 from legenda.errors import ConfigError, DataError, did_you_mean
-from legenda.evaluation.runs import CaptionerRun, resolve_data, unique_run_names
+from legenda.evaluation.runs import CaptionerRun, resolve_data
+from legenda.hub import unique_run_names
 from legenda.regions import Regions
 from legenda.run_folder import HISTORY, read_config, split_model, stages_of
 from legenda.training.checkpoint import read_history
