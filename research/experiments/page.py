@@ -33,7 +33,7 @@ TITLES = {
     "relative_geometry": "Relative geometry finds what is next to what in drawn scenes",
     "branches": "Branches and dropping, from few examples",
 }
-"""Of the pages of several experiments."""
+"""The titles of the pages that hold several experiments."""
 
 
 @dataclass(frozen=True)
