@@ -20,8 +20,7 @@ from legenda.extractors.backbone import hub_errors, load_pretrained
 from legenda.hub import HUB_PREFIX
 from legenda.images.extractor import Extractor
 from legenda.images.regions import ImageRegions
-from legenda.models import Captioner
-from legenda.models.base import CaptionerConfig
+from legenda.models.base import CaptionerConfig, SelfSearchingCaptioner
 from legenda.registry import reason_of
 
 _WHOLE = np.array([[0, 0, 1, 1]], np.float32)
@@ -54,7 +53,7 @@ class HubVocabulary:
         return int(self.tokenizer.eos_token_id or self.tokenizer.sep_token_id or 0)
 
 
-class HubCaptioner(Captioner):
+class HubCaptioner(SelfSearchingCaptioner):
     """A model of transformers with the interface of a captioner; its one region is the whole image.
 
     The options of a search that `generate` lacks are refused. Words have no attention of their own: it is 1.
@@ -64,15 +63,6 @@ class HubCaptioner(Captioner):
         nn.Module.__init__(self)
         self.name, self.net, self.vocabulary = name, net, HubVocabulary(tokenizer)
         self.config, self.generation_config, self.backbone = CaptionerConfig(vocab_size=1), GenerationConfig(), None
-
-    @property
-    def can_pack(self) -> bool:
-        """Whether weights are packed: transformers computes with its own."""
-        return False
-
-    def encode(self, regions: Any) -> Any:
-        """Return the images as they are; `generate` encodes them."""
-        return regions
 
     def generate(
         self,

@@ -22,7 +22,7 @@ from legenda.hub import find_model, is_of_transformers
 from legenda.images.extractor import Extractor
 from legenda.images.regions import UNNAMED, extractor_name, is_same_extractor
 from legenda.models import Captioner
-from legenda.models.base import CaptionerConfig, Model
+from legenda.models.base import CaptionerConfig, Model, SelfSearchingCaptioner
 from legenda.models.checkpoint import load_with_config, not_a_captioner
 from legenda.models.registry import summarize
 from legenda.models.weights import load_weights, read_checksum
@@ -133,7 +133,7 @@ class CaptionerRun(Run):
         return resolve_extractor(UNNAMED if self.imported else self.extractor, given, self.folder, self.options)
 
 
-class ExportedModel(Captioner):
+class ExportedModel(SelfSearchingCaptioner):
     """An exported captioner with the interface of a PyTorch model: its search runs on the CPU, by ONNX Runtime."""
 
     def __init__(self, captioner: OnnxCaptioner) -> None:
@@ -147,15 +147,6 @@ class ExportedModel(Captioner):
     def parameter_count(self) -> int:
         """The number of trainable parameters of the model that was exported."""
         return self.captioner.parameter_count
-
-    @property
-    def can_pack(self) -> bool:
-        """Whether weights are packed: ONNX Runtime has its own."""
-        return False
-
-    def encode(self, regions: Any) -> Any:
-        """Return the regions as they are; `generate` encodes them."""
-        return regions
 
     def generate(
         self,

@@ -295,6 +295,19 @@ class Captioner(Model):
         return [vocabulary.decode(row[0].tolist()) for row in output.tokens]
 
 
+class SelfSearchingCaptioner(Captioner):
+    """A captioner whose own `generate` encodes and searches, in another library; it has no encoder and no decoder."""
+
+    @property
+    def can_pack(self) -> bool:
+        """Whether weights are packed: the other library computes with its own."""
+        return False
+
+    def encode(self, regions: Any) -> Any:
+        """Return the regions as they are; `generate` encodes them."""
+        return regions
+
+
 @contextmanager
 def inference(model: M, weights: PackedWeights | None = None) -> Iterator[M]:
     """Run the block in evaluation mode and in the model's `inference_dtype`, with the model that the block predicts by.
