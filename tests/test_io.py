@@ -11,7 +11,17 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from legenda.errors import DataError
-from legenda.io import atomic_write, check_writable, locked, read_json, read_text, write_json, write_text
+from legenda.io import (
+    FORMAT_VERSION,
+    atomic_write,
+    check_format,
+    check_writable,
+    locked,
+    read_json,
+    read_text,
+    write_json,
+    write_text,
+)
 
 
 def names(folder):
@@ -166,3 +176,11 @@ def test_the_lock_of_a_killed_process_does_not_count(holder, tmp_path):
     with locked(tmp_path / "run"):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("version", [2, 0, "1", True, 1.0, [1]])
+def test_files_of_other_formats_are_refused_with_the_version_they_need(tmp_path, version):
+    check_format(tmp_path, None, None)
+    check_format(tmp_path, FORMAT_VERSION, "9.9")
+    with pytest.raises(DataError, match=r"legenda>=7\.1" if version == 2 else "which is none"):
+        check_format(tmp_path, version, "7.1")

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from legenda import __version__
 from legenda.config import to_json
 from legenda.decoding.generation import resolve_config
 from legenda.errors import CheckpointError, ConfigError, import_extra
@@ -99,6 +100,7 @@ def export_captioner(
             quantized = _compare(parts, runs, examples[1], length, only="logits")
         write_json(folder / VOCABULARY, model.vocabulary.tokens)
         settings = ExportedModel(
+            legenda=__version__,
             model=model.name,
             format=format,
             weights="int8" if int8 else "float32",

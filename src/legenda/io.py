@@ -168,6 +168,30 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
+FORMAT_VERSION = 1
+"""The version of what this Legenda writes: run folders, exported models and feature stores."""
+
+
+def check_format(path: Path, version: object, writer: object) -> None:
+    """Raise DataError for a file of a format that this Legenda does not read.
+
+    version: of the format, None where the file has none; writer: the version of Legenda that wrote the file.
+    """
+    from legenda import __version__  # late: the package imports this module
+
+    if version is None:
+        return
+    if type(version) is not int or version < 1:
+        raise DataError(f"{path} has the format version {version!r}, which is none; write it again")
+    if version == FORMAT_VERSION:
+        return
+    needed = f"legenda>={writer}" if isinstance(writer, str) else "a later version of Legenda"
+    raise DataError(
+        f"{path} has format {version}; this is Legenda {__version__}, which reads format {FORMAT_VERSION}; install "
+        f"{needed}, or write it again with this version"
+    )
+
+
 def is_file_name(name: str) -> bool:
     """Return whether a file may have the name, which may hold bytes that are not UTF-8 as Python decodes them."""
     try:

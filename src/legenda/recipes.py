@@ -39,7 +39,16 @@ from legenda.training.config import TrainingConfig
 _LOG = logging.getLogger(__name__)
 _PLAIN = ("name", "summary", "task", "init_from")
 """Parts of a recipe that are no tables."""
-_OF_RUNS = "generation_config", "vocabulary", "extractor", "environment", "data_digest", "consensus", "trained_in"
+_OF_RUNS = (
+    "generation_config",
+    "format_version",
+    "vocabulary",
+    "extractor",
+    "environment",
+    "data_digest",
+    "consensus",
+    "trained_in",
+)
 """Parts of config.json that are no part of a recipe."""
 
 

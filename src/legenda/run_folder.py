@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from legenda.errors import CheckpointError, ConfigError, DataError
-from legenda.io import check_regular, get_field, read_json
+from legenda.io import check_format, check_regular, get_field, read_json
 
 T = TypeVar("T")
 
@@ -106,6 +106,7 @@ _KINDS = {
     "init_from": str,
     "extractor": str,
     "environment": dict,
+    "format_version": int,
 }
 """The types of parts that a folder may have, besides the stages; what reads a part checks what it holds."""
 
@@ -123,6 +124,10 @@ def read_config(folder: Path, hint: str = "a folder of a model holds it; save or
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} is not the configuration of a run; {hint}")
     content = {name: part for name, part in content.items() if part is not None}
+    with as_checkpoint_error():  # first: another version may have parts of other types
+        environment = content.get("environment")
+        writer = environment.get("legenda") if isinstance(environment, dict) else None
+        check_format(path, content.get("format_version"), writer)
     kinds = _KINDS | dict.fromkeys(stages_of(content), dict)
     with as_checkpoint_error():
         for name in content.keys() & kinds.keys():

@@ -104,3 +104,14 @@ def test_a_model_without_data_and_extractor_is_evaluated_on_given_data(folder, r
         assert code == 0, err
         written = json.loads((run / "evaluation_val.json").read_text())
         assert written["data"]["annotations"] == "../../data/dataset.json"
+
+
+def test_a_run_of_a_later_format_names_the_version_that_it_needs(make_run, run_command):
+    run = make_run("transformer", ScenesData(), "later")
+    config = json.loads((run / "config.json").read_text())
+    later = {**config, "format_version": config["format_version"] + 1, "environment": {"legenda": "99.1"}, "model": 3}
+    (run / "config.json").write_text(json.dumps(later))
+    for command in ("evaluate", "inspect"):
+        code, _, err = run_command(command, str(run))
+        assert code == 2
+        assert "legenda>=99.1" in err

@@ -131,6 +131,12 @@ def test_regions_are_validated(features, boxes, message):
         check_regions(features, boxes)
 
 
+def test_a_store_of_a_later_format_names_the_version_that_it_needs(tmp_path):
+    path = write_foreign(tmp_path / "f.safetensors", {}, {"format": "legenda.features.2", "legenda": "99.1"})
+    with pytest.raises(DataError, match=r"f\.safetensors has format 2.*legenda>=99\.1"):
+        PackedFeatureStore(path)
+
+
 def write_foreign(path: Path, changes: dict[str, np.ndarray | None], metadata: dict[str, str | None]) -> Path:
     """A store of three images as another program would write it, with some arrays or entries changed or left out."""
     features, boxes = np.ones((6, 3), np.float16), np.tile(BOXES, (3, 1))

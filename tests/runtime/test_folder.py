@@ -46,6 +46,13 @@ def test_a_missing_or_changed_file_is_named(folder, name):
     refused(folder, name)
 
 
+def test_an_export_of_a_later_format_names_the_version_that_it_needs(folder):
+    content = json.loads((folder / SETTINGS).read_text())
+    assert content["legenda"] == legenda.__version__
+    change(folder, format_version=content["format_version"] + 1, legenda="99.1", parts_of_then={})
+    refused(folder, SETTINGS, "legenda>=99.1")
+
+
 @pytest.mark.parametrize("name", [ENCODER, DECODER, VOCABULARY])
 def test_a_file_that_is_too_large_is_not_read(folder, name):
     with (folder / name).open("r+b") as file:

@@ -7,14 +7,15 @@ Arrays of a file, little-endian, with `R` regions of all images one after the ot
     boxes     (R, 4)         float32           x1, y1, x2, y2 in 0..1 of the image; may be absent
     features  (R, D)         float16, float32
 
-The header's metadata holds `format`, `ids` (a JSON list, in the order of the offsets) and `extractor`, and perhaps
-`data`, a digest of what the images are from.
+The header's metadata holds `format`, `legenda` (the version that wrote it), `ids` (a JSON list, in the order of the
+offsets) and `extractor`, and perhaps `data`, a digest of what the images are from.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import tempfile
 import zlib
@@ -26,13 +27,14 @@ from typing import Any, Literal
 import numpy as np
 import safetensors
 
+from legenda import __version__
 from legenda.errors import DataError
 from legenda.features.base import FeatureStore, Image
 from legenda.images.regions import UNNAMED, ImageRegions, check_regions, extractor_name
-from legenda.io import atomic_write, get_field, read_json, read_text, verified
+from legenda.io import FORMAT_VERSION, atomic_write, check_format, get_field, read_json, read_text, verified
 from legenda.jobs.job import MANIFEST
 
-FORMAT = "legenda.features.1"
+_FORMAT = re.compile(r"legenda\.features\.(\d{1,9})", re.ASCII)
 _DTYPES = {"F16": "<f2", "F32": "<f4", "I64": "<i8"}
 _TYPES = {"features": ("F16", "F32"), "boxes": ("F32",), "offsets": ("I64",), "checksums": ("I64",)}
 """Safetensors' names of the types that the arrays of a store may have."""
@@ -54,8 +56,9 @@ class PackedFeatureStore(FeatureStore):
         path = Path(path)
         hint = "name a feature file made by `legenda extract`"
         metadata, entries, start = verified(lambda: _read_header(path), path, hint)
-        if metadata.get("format") != FORMAT:
+        if (format_version := _FORMAT.fullmatch(metadata.get("format", ""))) is None:
             raise DataError(f"{path} is a safetensors file but not a feature store; make one with `legenda extract`")
+        check_format(path, int(format_version[1]), metadata.get("legenda"))
         ids = verified(lambda: json.loads(metadata["ids"]), path, _AGAIN)
         if not isinstance(ids, list) or not ids or not all(isinstance(image, str) for image in ids):
             raise DataError(f"{path} has no list of names as its 'ids'; {_AGAIN}")
@@ -198,9 +201,8 @@ def write_store(
             shapes["features"] = (offsets[-1], features.shape[1])
         shapes |= {"offsets": (len(offsets),), "checksums": (len(ids),)}
         with partial.open("wb") as file:
-            metadata = {"format": FORMAT, "extractor": extractor, "ids": json.dumps(ids)} | (
-                {"data": data} if data else {}
-            )
+            metadata = {"format": f"legenda.features.{FORMAT_VERSION}", "legenda": __version__}
+            metadata |= {"extractor": extractor, "ids": json.dumps(ids)} | ({"data": data} if data else {})
             file.write(_header(shapes, stored, metadata))
             file.write(np.array(offsets + checksums, "<i8").tobytes())
             for values in (all_boxes, all_features):

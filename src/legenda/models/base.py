@@ -19,7 +19,7 @@ from legenda.decoding import beam_search
 from legenda.decoding.generation import Decoder, GenerationConfig, resolve_config
 from legenda.errors import CheckpointError, DataError
 from legenda.hub import CARD, upload_folder
-from legenda.io import write_json, write_text
+from legenda.io import FORMAT_VERSION, write_json, write_text
 from legenda.models.backbone import Backbone, BackboneConfig
 from legenda.models.packing import PackedWeights, packed
 from legenda.models.weights import save_weights
@@ -142,7 +142,7 @@ class Model(nn.Module):
         folder = Path(folder)
         self.save_vocabulary(folder)  # first, because it may raise
         save_weights(self.state_dict(), folder)
-        write_json(folder / CONFIG, {**sections, **self.describe()})
+        write_json(folder / CONFIG, {"format_version": FORMAT_VERSION, **sections, **self.describe()})
         return folder
 
     def push_to_hub(

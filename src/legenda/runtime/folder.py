@@ -11,7 +11,7 @@ from pydantic import Field
 
 from legenda.config import Config, NonNegativeFloat, NonNegativeInt, PositiveInt, Probability, merge
 from legenda.errors import CheckpointError, ConfigError, DataError
-from legenda.io import read_json, verified
+from legenda.io import FORMAT_VERSION, check_format, read_json, verified
 from legenda.runtime.settings import GenerationConfig
 from legenda.text import Vocabulary
 
@@ -29,6 +29,10 @@ _HINT = "export the model again"
 class ExportedModel(Config):
     """What export.json says of a captioner."""
 
+    format_version: PositiveInt = FORMAT_VERSION
+    """The version of the format of the folder."""
+    legenda: str = ""
+    """The version of Legenda that wrote it."""
     model: str
     """The name of the architecture."""
     format: Format = "onnx"
@@ -88,7 +92,9 @@ def read_exported(folder: Path) -> tuple[ExportedModel, Vocabulary]:
     """
     path = folder / SETTINGS
     try:
-        settings = merge(ExportedModel, _mapping(read_json(path, _HINT), path), "the file")
+        content = _mapping(read_json(path, _HINT), path)
+        check_format(path, content.get("format_version"), content.get("legenda"))
+        settings = merge(ExportedModel, content, "the file")
     except (ConfigError, DataError) as error:
         raise CheckpointError(str(error) if isinstance(error, DataError) else f"{path}: {error}") from error
     if settings.format != "onnx":

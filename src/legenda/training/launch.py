@@ -27,7 +27,7 @@ from legenda.config import to_json
 from legenda.errors import CheckpointError, ConfigError
 from legenda.hub import find_model
 from legenda.images.regions import UNNAMED, extractor_name, is_same_extractor
-from legenda.io import locked, read_text, write_json
+from legenda.io import FORMAT_VERSION, locked, read_text, write_json
 from legenda.models.base import Model
 from legenda.models.checkpoint import start_from
 from legenda.models.registry import configure
@@ -48,7 +48,7 @@ _DELETE = "delete the folder to start again"
 DATA_DIGEST = "data_digest"
 """The section with digests of the training and of the validation examples, and of a sample of their features."""
 _PATIENCE = "early_stopping_patience"
-_KEPT = ("environment", "vocabulary")
+_KEPT = ("environment", "format_version", "vocabulary")
 """Sections that stay those of the first call; words are compared one by one."""
 
 
@@ -256,7 +256,13 @@ def train(
         start_from(model, init_from)
     for stage in stages:
         configure(model_name, {**vars(model.config), **stage.dropout})  # raises for rates that the model lacks
-    config = {**sections, "task": task.name, **model.describe(), **to_json(name_stages(stages))}
+    config = {
+        "format_version": FORMAT_VERSION,
+        **sections,
+        "task": task.name,
+        **model.describe(),
+        **to_json(name_stages(stages)),
+    }
     if init_from is not None:
         config["init_from"] = to_json(init_from, folder)
         weight = read_config(init_from, "give the folder of a trained run").get("consensus")
