@@ -39,9 +39,8 @@ HOUSE: tuple[tuple[str, dict[str, str]] | str, ...] = (
         "words, images and numbers",
         {
             "text": "tokens, vocabularies",
-            "images": "files, URLs, frames",
             "metrics": "CIDEr-D, BLEU ...",
-            "results": "scores of examples",
+            "images": "files, URLs, shards",
         },
     ),
     (
@@ -65,10 +64,9 @@ HOUSE: tuple[tuple[str, dict[str, str]] | str, ...] = (
     (
         "what models read",
         {
-            "jobs": "any number of images",
-            "features": "stores, readers",
-            "extractors": "images to regions",
+            "features": "stores, extraction",
             "data": "captions, scenes",
+            "extractors": "images to regions",
         },
     ),
     ("how weights come about", {"tasks": "batches, losses", "training": "loop, schedules"}),
@@ -85,7 +83,12 @@ HOUSE: tuple[tuple[str, dict[str, str]] | str, ...] = (
     ("images in, captions and scores out", {"evaluation": "open, predict, score", "pipeline": "captions from Python"}),
     (
         "what people see",
-        {"report": "one page that compares runs", "serve": "web page and HTTP API", "extras": "VQA, video ..."},
+        {
+            "jobs": "pools and clusters",
+            "report": "one page that compares runs",
+            "serve": "web page and HTTP API",
+            "extras": "VQA, video ...",
+        },
     ),
     ("", {"cli": "one file per command: legenda train, evaluate, caption, serve ..."}),
 )
@@ -93,8 +96,6 @@ ROOMS = [room for floor in HOUSE if not isinstance(floor, str) for room in floor
 WITHOUT_TORCH = frozenset(
     room for floor in HOUSE[: HOUSE.index(LINE)] if not isinstance(floor, str) for room in floor[1]
 )
-FACES = {"legenda.metrics.vqa": "extras"}
-"""Modules that are the public name of a part of another room, and no room's own; nothing imports them."""
 TORCH = {"torch", "torchvision", "jaxtyping", "lightning_fabric", "timm", "transformers"}
 
 
@@ -118,17 +119,18 @@ def imports(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def graph(files: dict[str, Path]) -> dict[str, set[str]]:
-    """Return the modules of the package that each file imports."""
+    """Return the modules of the package that each file imports, or the stub file beside it."""
     edges: dict[str, set[str]] = {}
     for module, path in files.items():
-        named = {(f"{m}.{name}" if f"{m}.{name}" in files else m) for m, name in imports(path)}
+        sources = [source for source in (path, path.with_suffix(".pyi")) if source.exists()]
+        named = {f"{m}.{name}" if f"{m}.{name}" in files else m for source in sources for m, name in imports(source)}
         edges[module] = {name for name in named if name in files} - {module}
     return edges
 
 
 def room_of(module: str) -> str:
     """Return the room of a module; "" for the package itself, whose names are loaded when they are used."""
-    return FACES.get(module) or module.partition(".")[2].partition(".")[0]
+    return module.partition(".")[2].partition(".")[0]
 
 
 def circles(edges: dict[str, set[str]]) -> list[frozenset[str]]:
@@ -161,7 +163,7 @@ def circles(edges: dict[str, set[str]]) -> list[frozenset[str]]:
 
 def arrows_up(edges: dict[str, set[str]]) -> set[tuple[str, str]]:
     """Return the imports of a room from one above it or to its right: file and imported module."""
-    floors = {room: number for number, room in enumerate(("", *ROOMS))} | {"__main__": len(ROOMS)}
+    floors = {room: number for number, room in enumerate((*ROOMS, "", "__main__"))}
     return {
         (module, other)
         for module, others in edges.items()
@@ -186,10 +188,6 @@ def test_every_room_is_in_the_table():
 
 def test_no_room_imports_from_above():
     assert not arrows_up(graph(modules()))
-
-
-def test_nothing_imports_the_faces():
-    assert not any(others & FACES.keys() for others in graph(modules()).values())
 
 
 def test_no_files_import_each_other_in_a_circle():

@@ -6,9 +6,9 @@ import torch
 
 from legenda import Regions
 from legenda.extras.vqa.data import Question, QuestionDataset
-from legenda.extras.vqa.metric import Annotation, evaluate_vqa
 from legenda.extras.vqa.task import Vqa
-from legenda.results import mean_with_ci, means_by_group
+from legenda.metrics.results import mean_with_ci, means_by_group
+from legenda.metrics.vqa import Annotation, evaluate_vqa
 
 
 class ConfidentModel:

@@ -33,7 +33,7 @@ from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scene
 from legenda.extractors import load_extractor, run_extractor
 from legenda.images import read_image
-from legenda.jobs.job import index_listing, write_sorted
+from legenda.images.shards import index_listing, write_sorted
 from legenda.pipeline import open as open_pipeline
 
 DRAWN = 200

@@ -25,12 +25,13 @@ _NAMES = {
     "ConfigError": "legenda.errors",
     "DataError": "legenda.errors",
     "LegendaError": "legenda.errors",
+    "__version__": "legenda.io",
 }
 _REGISTRIES = {
     "register_dataset": "legenda.data.registry:DATASETS",
     "register_decoder": "legenda.models.registry:DECODERS",
     "register_distance": "legenda.attention.distance:DISTANCES",
-    "register_extractor": "legenda.extractors.base:EXTRACTORS",
+    "register_extractor": "legenda.features.extractors:EXTRACTORS",
     "register_feature_store": "legenda.features.readers:STORES",
     "register_geometry": "legenda.attention.geometry:GEOMETRIES",
     "register_norm": "legenda.attention.normalization:NORMS",
@@ -59,7 +60,6 @@ _MODULES = (
 )
 
 __all__ = [*_NAMES, *_REGISTRIES, *_MODULES]
-__version__ = "0.2.0.dev0"
 
 
 def __getattr__(name: str) -> Any:

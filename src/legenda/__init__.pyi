@@ -58,8 +58,9 @@ from legenda.errors import ConfigError as ConfigError
 from legenda.errors import DataError as DataError
 from legenda.errors import LegendaError as LegendaError
 from legenda.experiment import train as train
-from legenda.extractors.base import EXTRACTORS
+from legenda.features.extractors import EXTRACTORS
 from legenda.features.readers import STORES
+from legenda.io import __version__ as __version__
 from legenda.metrics import register_metric as register_metric
 from legenda.models.checkpoint import load as load
 from legenda.models.registry import DECODERS
@@ -76,7 +77,6 @@ from legenda.tasks.base import register_task as register_task
 from legenda.tasks.self_critical import REWARDS
 from legenda.training.schedules import SCHEDULES
 
-__version__: str
 register_dataset = DATASETS.register
 register_decoder = DECODERS.register
 register_distance = DISTANCES.register

@@ -13,11 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from legenda import __version__
 from legenda.config import to_json
 from legenda.decoding.generation import resolve_config
 from legenda.errors import CheckpointError, ConfigError, import_extra
-from legenda.io import locked, partial_folder, write_json
+from legenda.io import __version__, locked, partial_folder, write_json
 from legenda.models.base import Captioner, eval_mode
 from legenda.regions import Memory, Regions
 from legenda.runtime.folder import GRID_BOXES, OF_RUN, SETTINGS, VOCABULARY, ExportedModel, Format, digest

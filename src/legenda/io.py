@@ -168,6 +168,8 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
+__version__ = "0.2.0.dev0"
+"""The version of Legenda, which the files that it writes name."""
 FORMAT_VERSION = 1
 """The version of what this Legenda writes: run folders, exported models and feature stores."""
 
@@ -177,8 +179,6 @@ def check_format(path: Path, version: object, writer: object) -> None:
 
     version: of the format, None where the file has none; writer: the version of Legenda that wrote the file.
     """
-    from legenda import __version__  # late: the package imports this module
-
     if version is None:
         return
     if type(version) is not int or version < 1:

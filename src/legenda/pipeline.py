@@ -17,7 +17,7 @@ from PIL import Image
 
 from legenda.compute import Precision, RunOptions
 from legenda.errors import ConfigError, DataError
-from legenda.extractors.base import resolve_extractor
+from legenda.features.extractors import resolve_extractor
 from legenda.hub import find_model
 from legenda.images.extractor import Extractor
 from legenda.images.files import (
@@ -471,7 +471,7 @@ class ExportedRun:
         return self.captioner.settings.summary
 
     def resolve_extractor(self, given: str | None) -> Extractor:
-        """Return the extractor of the model's features; see `legenda.extractors.base.resolve_extractor`."""
+        """Return the extractor of the model's features; see `legenda.features.extractors.resolve_extractor`."""
         return resolve_extractor(self.captioner.settings.extractor, given, self.folder, self.options)
 
     def data(self) -> NoReturn:

@@ -12,8 +12,8 @@ from PIL import Image
 from legenda.compute import ComputeOptions
 from legenda.errors import LegendaError
 from legenda.extractors import load_extractor
-from legenda.extractors.base import is_registered, needs_no_file, split_name
 from legenda.extractors.torchvision import extract_regions
+from legenda.features.extractors import is_registered, needs_no_file, split_name
 
 transformers = pytest.importorskip("transformers")
 SIDE = 32

@@ -75,8 +75,8 @@ def damage_names(folder: Path, random: Random) -> str:
 def damage_parts(folder: Path, random: Random) -> str:
     """Damage what a stopped extraction of the folder's images has left."""
     from legenda.extractors import load_extractor
-    from legenda.extractors.extraction import FeatureTask
-    from legenda.jobs.job import digest_files, open_job, process_shard
+    from legenda.features.extraction import FeatureTask
+    from legenda.images.shards import digest_files, open_job, process_shard
 
     parts = folder / ".out.safetensors.parts"
     images = [folder / name for name in ("0.png", "1.png")]

@@ -17,8 +17,8 @@ from legenda.cli.caption import fingerprint
 from legenda.data.captions import ScenesData
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.extractors import Extractor, extract_store
-from legenda.extractors.extraction import FeatureTask, extract_shards
 from legenda.features import open_features
+from legenda.features.extraction import FeatureTask, extract_shards
 from legenda.jobs import Job, open_job, run_job
 from legenda.models.weights import save_weights
 from legenda.run_folder import WEIGHTS

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from legenda.data.scenes import draw_scene, make_scene
+from legenda.metrics.results import Prediction
 from legenda.report import ExampleCard, ModelRun, Report, ScoreColumn, write_report
-from legenda.results import Prediction
 
 if TYPE_CHECKING:
     from playwright import sync_api

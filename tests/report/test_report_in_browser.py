@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from legenda.metrics.results import Prediction
 from legenda.report import Report
-from legenda.results import Prediction
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
 

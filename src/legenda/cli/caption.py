@@ -19,15 +19,15 @@ from legenda.compute import RunOptions
 from legenda.config import Config, Count, NonNegativeInt, PositiveInt, Probability, merge, to_json
 from legenda.errors import ConfigError, DataError
 from legenda.hub import is_of_transformers
-from legenda.images.regions import coco_id
+from legenda.images.shards import ImageResult, failure
 from legenda.io import check_output, locked, write_text
-from legenda.jobs.job import ImageResult, failure
 from legenda.pipeline import GeneratedCaption, ImageCaptions, Pipeline, json_entry
 from legenda.pipeline import open as open_pipeline
 from legenda.run_folder import CONFIG, VOCABULARY, WEIGHTS
 from legenda.runtime.folder import SETTINGS, is_exported
 from legenda.runtime.settings import GenerationConfig, Overrides
 from legenda.terminal import escape_controls, progress_bar
+from legenda.text.tables import coco_id
 
 Format = Literal["text", "json", "jsonl", "csv", "tsv", "coco"]
 _FORMATS: dict[str, Format] = {".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
@@ -177,10 +177,10 @@ def _caption_job(options: CaptionOptions, out: Path) -> None:
             f"{out} is a folder for JSON lines; leave out --format, --sidecar, --save-boxes and --save-attention, or "
             "name a file"
         )
-    from legenda.extractors.base import absolute_name
+    from legenda.features.extractors import absolute_name
     from legenda.hub import find_model
+    from legenda.images.shards import open_job
     from legenda.jobs.engine import Load, run_job
-    from legenda.jobs.job import open_job
 
     check_engine(options.job.engine, options.compute.device)
     extractor = None if options.extractor is None else absolute_name(options.extractor)

@@ -13,8 +13,8 @@ from legenda.compute import ComputeOptions, Precision
 from legenda.config import Config, PositiveFloat, PositiveInt
 from legenda.errors import ConfigError, import_extra
 from legenda.extractors import load_extractor
-from legenda.extractors.base import absolute_name
-from legenda.extractors.extraction import FeatureTask, extract_file, extract_shards, load_features, sampled_identity
+from legenda.features.extraction import FeatureTask, extract_file, extract_shards, load_features, sampled_identity
+from legenda.features.extractors import absolute_name
 from legenda.images import FrameSampling
 from legenda.images.files import Medium, find_names
 from legenda.jobs.engine import Load, run_job

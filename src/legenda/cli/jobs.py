@@ -8,8 +8,8 @@ from pathlib import Path
 
 from legenda.config import Config, PositiveInt
 from legenda.errors import ConfigError, DataError
+from legenda.images.shards import JobStats
 from legenda.jobs.engine import EngineName, require_ray
-from legenda.jobs.job import JobStats
 from legenda.terminal import escape_controls
 
 

@@ -98,7 +98,7 @@ def _run(command: str, arguments: list[str]) -> None:
         print(_help())
         return
     if command == "--version":
-        from legenda import __version__
+        from legenda.io import __version__
 
         print(f"legenda {__version__}")
         return

@@ -22,11 +22,11 @@ from legenda.config import NonNegativeInt
 from legenda.data.hub_source import HubSource, explain, open_source
 from legenda.data.image_files import BackboneData, ImageReader
 from legenda.errors import ConfigError, DataError, LegendaError, did_you_mean
-from legenda.extractors.base import load_extractor
-from legenda.extractors.extraction import FeatureTask, extract_file, sampled_identity
 from legenda.features.base import ConcatFeatureStore, FeatureStore
+from legenda.features.extraction import FeatureTask, extract_file, sampled_identity
+from legenda.features.extractors import load_extractor
 from legenda.images.files import ImageFile, read_image
-from legenda.jobs.engine import run_job
+from legenda.images.shards import process_here
 from legenda.text.annotations import CaptionedImage, check_once
 
 _LOG = logging.getLogger(__name__)
@@ -198,8 +198,9 @@ class HubData(BackboneData):
 
         extractor = load_extractor(self.backbone)
         task = FeatureTask(extractor, sampled_identity(extractor), read=read)
-        run = partial(run_job, load=lambda _: task)
-        report = extract_file(list(places), task.identity, self.feature_path, run, data=self._digest())
+        report = extract_file(
+            list(places), task.identity, self.feature_path, partial(process_here, task=task), data=self._digest()
+        )
         for _, error in report.skipped:
             _LOG.warning("%s; it is left out", error)
 

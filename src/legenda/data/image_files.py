@@ -18,10 +18,10 @@ from pydantic import PrivateAttr
 from legenda.config import PositiveInt
 from legenda.data.captions import CaptionDataset, CaptionedData, KarpathyData, RegionSource
 from legenda.errors import DataError
-from legenda.extractors.base import load_extractor
-from legenda.extractors.extraction import extract_missing
 from legenda.features import open_features
 from legenda.features.base import DigestedReader, FeatureStore
+from legenda.features.extraction import extract_missing
+from legenda.features.extractors import load_extractor
 from legenda.images.extractor import Extractor, run_extractor
 from legenda.images.files import read_image
 from legenda.io import file_digest
@@ -86,7 +86,7 @@ class BackboneData(CaptionedData):
         pixels = self.extracted(load_extractor(f"pixels:{self.image_size}"))
         if not train:
             return pixels
-        from legenda.extractors.backbone import load_backbone
+        from legenda.models.pretrained import load_backbone
 
         options = {"augment": self.augment, "gradient_checkpointing": self.gradient_checkpointing}
         backbone = load_backbone(self.backbone, self.image_size, **options)

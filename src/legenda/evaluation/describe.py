@@ -13,7 +13,7 @@ from legenda.errors import DataError, LegendaError
 from legenda.evaluation.evaluate import ScoreDict, load_examples
 from legenda.evaluation.inspection import describe_run, evaluations
 from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, load_run
-from legenda.extractors.base import needs_no_file
+from legenda.features.extractors import needs_no_file
 from legenda.hub import find_model
 from legenda.images.regions import extractor_name
 from legenda.io import read_json

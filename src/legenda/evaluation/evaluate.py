@@ -26,7 +26,7 @@ from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, replace_
 from legenda.features.readers import open_features
 from legenda.hub import is_run_folder
 from legenda.images.extractor import describe_unfamiliar, find_unfamiliar
-from legenda.images.regions import COCO_NAME, coco_id, extractor_name
+from legenda.images.regions import extractor_name
 from legenda.io import read_json, write_json, write_text
 from legenda.metrics import evaluate
 from legenda.models.base import inference
@@ -40,6 +40,7 @@ from legenda.tasks.captioning import collapse_repeats as collapse
 from legenda.tasks.captioning import generate_captions, score_captions
 from legenda.terminal import progress_bar
 from legenda.text.annotations import CaptionedImage, read_annotations
+from legenda.text.tables import COCO_NAME, coco_id
 
 ScoreDict = dict[str, float | None]
 """Scores by metric, 1 is 100 %; None where a metric has no value."""

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from legenda.decoding import GenerationOutput
 from legenda.decoding.generation import GenerationConfig
 from legenda.errors import ConfigError, DataError
-from legenda.extractors.backbone import hub_errors, load_pretrained
 from legenda.hub import HUB_PREFIX
 from legenda.images.extractor import Extractor
 from legenda.images.regions import ImageRegions
 from legenda.models.base import CaptionerConfig, SelfSearchingCaptioner
+from legenda.models.pretrained import hub_errors, load_pretrained
 from legenda.registry import reason_of
 
 _WHOLE = np.array([[0, 0, 1, 1]], np.float32)

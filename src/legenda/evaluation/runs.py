@@ -17,7 +17,7 @@ from legenda.data.registry import data_settings
 from legenda.decoding import GenerationOutput
 from legenda.errors import CheckpointError, ConfigError, LegendaError
 from legenda.evaluation.torch_captioner import TorchCaptioner
-from legenda.extractors.base import refuse_extractor, resolve_extractor
+from legenda.features.extractors import refuse_extractor, resolve_extractor
 from legenda.hub import find_model, is_of_transformers
 from legenda.images.extractor import Extractor
 from legenda.images.regions import UNNAMED, extractor_name, is_same_extractor
@@ -129,7 +129,7 @@ class CaptionerRun(Run):
         return TorchCaptioner(self.model)
 
     def resolve_extractor(self, given: str | None) -> Extractor:
-        """Return the extractor of the run's features; see `legenda.extractors.base.resolve_extractor`."""
+        """Return the extractor of the run's features; see `legenda.features.extractors.resolve_extractor`."""
         return resolve_extractor(UNNAMED if self.imported else self.extractor, given, self.folder, self.options)
 
 

@@ -23,7 +23,6 @@ from torchvision.ops import box_iou, nms, roi_pool
 
 from legenda.compute import ComputeOptions
 from legenda.errors import ConfigError
-from legenda.extractors.base import digest_of
 from legenda.extractors.detection import (
     MAX_REGIONS,
     MIN_CONFIDENCE,
@@ -33,6 +32,7 @@ from legenda.extractors.detection import (
     resize_scale,
     resized_size,
 )
+from legenda.features.extractors import digest_of
 from legenda.images.extractor import Extractor
 from legenda.images.regions import ImageRegions
 from legenda.models.weights import read_tensors

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import numpy as np
 import torch
@@ -16,9 +15,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from legenda.errors import CheckpointError, ConfigError
-from legenda.extractors.base import DOWNLOAD_HINT
-from legenda.io import verified
+from legenda.errors import CheckpointError
 
 T = TypeVar("T")
 
@@ -70,20 +67,6 @@ def select_regions(
     count = num_regions or int((confidence >= MIN_CONFIDENCE).sum().clamp(MIN_REGIONS, MAX_REGIONS))
     selected = confidence.argsort(descending=True)[:count]
     return features[selected].cpu().numpy(), F.relu(boxes[selected]).cpu().numpy()
-
-
-def load_published(build: Any, name: str, allow_download: bool) -> Any:
-    """Return a model of torchvision with its published weights; `build` is its function.
-
-    Raise ConfigError where they are neither on this machine nor may be fetched, and DataError where that fails.
-    """
-    from torchvision.models import get_model_weights
-
-    published: Any = get_model_weights(build)
-    file = Path(urlsplit(published.DEFAULT.url).path).name
-    if not (allow_download or Path(torch.hub.get_dir(), "checkpoints", file).is_file()):
-        raise ConfigError(f"torchvision:{name} is not on this machine; {DOWNLOAD_HINT}")
-    return verified(lambda: build(weights="DEFAULT"), f"torchvision:{name}", "name a file, torchvision:MODEL:FILE")
 
 
 def load_state(model: nn.Module, state: dict[str, Tensor], path: Path, hint: str) -> None:

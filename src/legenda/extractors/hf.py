@@ -11,11 +11,12 @@ from PIL import Image
 
 from legenda.compute import ComputeOptions
 from legenda.errors import ConfigError, import_extra
-from legenda.extractors.backbone import extract_map, hub_errors, load_backbone, load_pretrained
-from legenda.extractors.base import digest_of
+from legenda.extractors.backbone import extract_map
 from legenda.extractors.detection import map_groups, select_regions
+from legenda.features.extractors import digest_of
 from legenda.images.extractor import Extract, Extractor
 from legenda.images.regions import ImageRegions
+from legenda.models.pretrained import hub_errors, load_backbone, load_pretrained
 
 
 def load_hf(model: str, *, compute: ComputeOptions, allow_download: bool = True) -> Extractor:

@@ -21,18 +21,18 @@ from torchvision.transforms.functional import pil_to_tensor
 
 from legenda.compute import ComputeOptions
 from legenda.errors import CheckpointError, ConfigError, did_you_mean
-from legenda.extractors.base import IMAGENET_MEAN, IMAGENET_STD, digest_of
 from legenda.extractors.detection import (
     MAX_REGIONS,
-    load_published,
     load_state,
     map_groups,
     resized_size,
     select_regions,
 )
+from legenda.features.extractors import digest_of
 from legenda.images.extractor import Extract, Extractor
 from legenda.images.regions import ImageRegions, grid_boxes
 from legenda.io import verified
+from legenda.models.pretrained import IMAGENET_MEAN, IMAGENET_STD, load_published
 from legenda.models.weights import read_tensors
 
 _MODELS = tuple(

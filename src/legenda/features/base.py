@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from legenda.errors import DataError, first_line
-from legenda.images.regions import UNNAMED, ImageRegions, RegionArrays, check_regions, coco_number, pack
+from legenda.images.regions import UNNAMED, ImageRegions, RegionArrays, check_regions, pack
+from legenda.text.tables import coco_number
 
 if TYPE_CHECKING:
     from legenda.regions import Regions

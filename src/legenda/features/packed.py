@@ -27,12 +27,20 @@ from typing import Any, Literal
 import numpy as np
 import safetensors
 
-from legenda import __version__
 from legenda.errors import DataError
 from legenda.features.base import FeatureStore, Image
 from legenda.images.regions import UNNAMED, ImageRegions, check_regions, extractor_name
-from legenda.io import FORMAT_VERSION, atomic_write, check_format, get_field, read_json, read_text, verified
-from legenda.jobs.job import MANIFEST
+from legenda.images.shards import MANIFEST
+from legenda.io import (
+    FORMAT_VERSION,
+    __version__,
+    atomic_write,
+    check_format,
+    get_field,
+    read_json,
+    read_text,
+    verified,
+)
 
 _FORMAT = re.compile(r"legenda\.features\.(\d{1,9})", re.ASCII)
 _DTYPES = {"F16": "<f2", "F32": "<f4", "I64": "<i8"}

@@ -5,12 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    pass
 
 TOLERANCE = 0.01
 """The largest difference of two fingerprints of one extractor, relative to the size of its features."""
@@ -191,19 +187,3 @@ def grid_boxes(height: int, width: int) -> np.ndarray:
     y, x = np.divmod(np.arange(height * width), width)
     corners = [x / width, y / height, (x + 1) / width, (y + 1) / height]
     return np.stack(corners, axis=1).astype(np.float32)
-
-
-COCO_NAME = re.compile(r"(?:COCO_(?P<part>[a-z]+[0-9]{4})_)?(?P<id>[0-9]{1,18})")
-"""COCO's names of images: COCO_train2014_000000000009, 000000000009 since 2017, and ids as text."""
-
-
-def coco_id(name: str) -> int | None:
-    """Return the id of a COCO image, given its id or file name without suffix as text; None for other names."""
-    match = COCO_NAME.fullmatch(name)
-    return None if match is None else int(match["id"])
-
-
-def coco_number(name: str) -> str | None:
-    """Return the id in COCO's name of an image, with its 12 digits, as text without zeros in front; else None."""
-    match = COCO_NAME.fullmatch(name)
-    return None if match is None or len(match["id"]) != 12 else str(int(match["id"]))

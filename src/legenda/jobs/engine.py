@@ -10,13 +10,11 @@ import logging
 import os
 import signal
 import threading
-import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cache, partial
 from itertools import cycle, islice
 from multiprocessing import get_context
@@ -27,8 +25,8 @@ from typing import Any, Literal
 import numpy as np
 
 from legenda.compute import count_cuda_devices
-from legenda.errors import ConfigError, DataError, LegendaError, import_extra
-from legenda.jobs.job import ImageTask, Job, JobStats, process_shard, read_result
+from legenda.errors import ConfigError, LegendaError, import_extra
+from legenda.images.shards import ImageTask, Job, JobStats, process_shard, process_shards
 from legenda.registry import load_plugin, plugin_files
 from legenda.runtime.threads import get_num_threads, set_num_threads
 
@@ -64,31 +62,14 @@ def run_job(
     for the processes of a pool.
     Raise LegendaError for one of a worker, for a cluster that is too small, and where shards are missing at the end.
     """
-    start, totals, done = time.monotonic(), Counter[str](), 0
     threads = max(1, get_num_threads() // workers)
 
-    def advance(images: int = 1) -> None:
-        nonlocal done
-        done += images
-        progress(done, job.images)
+    def run(advance: Callable[[], object]) -> Iterator[JobStats]:
+        if engine == "local":
+            return _run_here(job, load, device, threads, advance)
+        return (_run_in_pool if engine == "pool" else _run_with_ray)(job, load, device, threads, workers)
 
-    if all(job.shard(number).exists() for number in range(job.shards)):
-        results = (read_result(job, number, cached=True) for number in range(job.shards))
-    elif engine == "local":
-        results = _run_here(job, load, device, threads, advance)
-    else:
-        results = (_run_in_pool if engine == "pool" else _run_with_ray)(job, load, device, threads, workers)
-    for result in results:
-        totals.update(vars(result))
-        advance(totals["images"] - done)
-    stats = replace(JobStats(**totals), seconds=time.monotonic() - start)
-    if (stats.shards, stats.images) != (job.shards, job.images):
-        raise DataError(
-            f"{job.folder} holds {stats.images} of {job.images} images in {stats.shards} of {job.shards} shards; call "
-            "the same command again, or name another folder if the files were changed"
-        )
-    job.clean()
-    return stats
+    return process_shards(job, run, progress)
 
 
 Worker = Callable[[int], JobStats]

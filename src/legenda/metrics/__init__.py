@@ -1,8 +1,6 @@
-"""Metrics of captions, and rewards of self-critical training; `legenda.metrics.vqa` has the accuracy of answers."""
+"""Metrics of captions and, in `legenda.metrics.vqa`, of answers; rewards of self-critical training."""
 
-from importlib import import_module
-from types import ModuleType
-
+from legenda.metrics import vqa
 from legenda.metrics.diversity import (
     Diversity,
     Oracle,
@@ -37,10 +35,5 @@ __all__ = [
     "register_metric",
     "score_oracle",
     "vocabulary_size",
+    "vqa",
 ]
-
-
-def __getattr__(name: str) -> ModuleType:
-    if name != "vqa":
-        raise AttributeError(f"module 'legenda.metrics' has no attribute '{name}'")
-    return import_module("legenda.metrics.vqa")  # not before it is used: captions need no other task

@@ -21,7 +21,6 @@ from rich.table import Table
 
 from legenda.config import Config, NonNegativeInt, PositiveInt
 from legenda.errors import ConfigError, DataError
-from legenda.images.regions import coco_number
 from legenda.io import get_field, parse_json, read_text
 from legenda.metrics import (
     Difference,
@@ -39,7 +38,7 @@ from legenda.metrics import (
 from legenda.metrics.cider import COCO, coco_frequencies
 from legenda.metrics.evaluation import as_tokens, describe_metrics, resolve_document_frequencies
 from legenda.text.annotations import SHARDS, listed_rows, load_annotations, parse_captions
-from legenda.text.tables import Columns, Row, image_name, is_json, read_rows
+from legenda.text.tables import Columns, Row, coco_number, image_name, is_json, read_rows
 
 T = TypeVar("T")
 Captions = Mapping[str, Sequence[str]]

@@ -22,7 +22,7 @@ from legenda.config import Config, Count, NonNegativeInt
 from legenda.errors import ConfigError, DataError
 from legenda.io import write_text
 from legenda.metrics import Difference
-from legenda.results import Prediction
+from legenda.metrics.results import Prediction
 
 _BOX_TOLERANCE = 1e-3  # boxes from pixel arithmetic may miss the edge by a rounding
 

@@ -16,10 +16,10 @@ from legenda.evaluation.comparison import RANKING_METRIC, read_stored_references
 from legenda.images import read_image
 from legenda.metrics import METRICS, compare, intervals
 from legenda.metrics.evaluation import References
+from legenda.metrics.results import EvaluationResult, MetricWithCI, Prediction
 from legenda.metrics.scoring import load_references, read_single_predictions
 from legenda.report.images import ReportImage, match_photographs
 from legenda.report.page import ExampleCard, ModelRun, Report, ScoreColumn, write_report
-from legenda.results import EvaluationResult, MetricWithCI, Prediction
 from legenda.run_folder import shortest_names
 
 SCENE_METRICS = {

@@ -20,6 +20,7 @@ from legenda.evaluation.evaluate import find_changed, generate, load_examples, p
 from legenda.evaluation.runs import CaptionerRun, Run, resolve_shared_data
 from legenda.evaluation.torch_captioner import to_arrays
 from legenda.metrics import compare
+from legenda.metrics.results import EvaluationResult, Example, Prediction, group_key
 from legenda.models.base import eval_mode
 from legenda.pipeline import GeneratedCaption, extract_captions
 from legenda.regions import Regions
@@ -27,7 +28,6 @@ from legenda.report.images import ReportImage, find_images_by_name, resolve_imag
 from legenda.report.overlay import average_heads, blank_canvas, draw_caption_attention, write_sheet
 from legenda.report.page import ExampleCard, ModelRun, Report, ReportOptions, ScoreColumn, encoded_size, write_report
 from legenda.report.predictions import score_columns, score_with_intervals, select_examples, summarize
-from legenda.results import EvaluationResult, Example, Prediction, group_key
 from legenda.run_folder import HISTORY, find_seeds, stages_of
 from legenda.tasks.reporting import ReportedTask
 from legenda.training.checkpoint import read_history

@@ -18,11 +18,11 @@ from fastapi.responses import HTMLResponse
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from legenda import __version__
 from legenda.config import merge
 from legenda.errors import ConfigError, LegendaError, did_you_mean
 from legenda.images.extractor import describe_unfamiliar, find_unfamiliar
 from legenda.images.files import FORMATS
+from legenda.io import __version__
 from legenda.photo.things import Thing
 from legenda.pipeline import GeneratedCaption, Pipeline
 from legenda.report.overlay import draw_caption_attention

@@ -25,9 +25,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from legenda import __version__
 from legenda.errors import ConfigError, LegendaError
 from legenda.images.files import ImageTooLargeError
+from legenda.io import __version__
 from legenda.serve.engine import BusyError
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from legenda.results import EvaluationResult, Example, Prediction
+from legenda.metrics.results import EvaluationResult, Example, Prediction
 from legenda.tasks.base import Task
 
 

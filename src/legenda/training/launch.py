@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from legenda import __version__
 from legenda.compute import ComputeOptions
 from legenda.config import to_json
 from legenda.errors import CheckpointError, ConfigError
 from legenda.hub import find_model
 from legenda.images.regions import UNNAMED, extractor_name, is_same_extractor
-from legenda.io import FORMAT_VERSION, locked, read_text, write_json
+from legenda.io import FORMAT_VERSION, __version__, locked, read_text, write_json
 from legenda.models.base import Model
 from legenda.models.checkpoint import start_from
 from legenda.models.registry import configure

@@ -12,10 +12,10 @@ from legenda import Regions
 from legenda.data.scenes import FEATURE_DIM
 from legenda.errors import DataError
 from legenda.extras.vqa.data import PEOPLE, DaquarData, Question, QuestionDataset, SceneQuestionsData, VqaData
-from legenda.extras.vqa.metric import Annotation
 from legenda.extras.vqa.task import AnswerObjective
 from legenda.extras.vqa.text import AnswerVocabulary, QuestionVocabulary
 from legenda.features.packed import write_store
+from legenda.metrics.vqa import Annotation
 from legenda.models.registry import build_model
 from legenda.training import TrainingConfig
 

@@ -10,7 +10,7 @@ import pytest
 from legenda.errors import LegendaError
 from legenda.extras.vqa.co_attention import read_word_vectors
 from legenda.extras.vqa.data import read_main_answers, read_vqa
-from legenda.extras.vqa.metric import Annotation
+from legenda.metrics.vqa import Annotation
 
 QUESTION = {"image_id": 9, "question": "Is it red?", "question_id": 90}
 ANNOTATION = {

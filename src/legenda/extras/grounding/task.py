@@ -20,7 +20,7 @@ from legenda.extras.vqa.co_attention import (
     CoAttentionTask,
     iter_batches,
 )
-from legenda.results import EvaluationResult, Example, Prediction, mean_with_ci, means_by_group
+from legenda.metrics.results import EvaluationResult, Example, Prediction, mean_with_ci, means_by_group
 from legenda.tasks.base import Batch, Loss, PreparedBatch, batch_to_regions, regions_to_batch
 
 

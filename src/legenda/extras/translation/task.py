@@ -22,8 +22,8 @@ from legenda.extras.translation.model import Translator
 from legenda.extras.translation.subwords import (
     load_subwords,
 )
+from legenda.metrics.results import EvaluationResult, Example, MetricWithCI, Prediction, mean_with_ci
 from legenda.models.base import inference
-from legenda.results import EvaluationResult, Example, MetricWithCI, Prediction, mean_with_ci
 from legenda.run_folder import SUBWORDS, VOCABULARY
 from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, set_vocabulary
 from legenda.tasks.objectives import PADDING, cross_entropy

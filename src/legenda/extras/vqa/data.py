@@ -22,11 +22,11 @@ from legenda.extras.vqa.co_attention import (
     StoredData,
     words_of,
 )
-from legenda.extras.vqa.metric import Annotation, evaluate_vqa, normalize_answer, read_annotations
 from legenda.extras.vqa.scenes import MOST_WORDS, PER_SCENE, ask
 from legenda.extras.vqa.text import AnswerVocabulary, QuestionVocabulary, read_answers, tokenize_question
 from legenda.features.readers import open_stores
 from legenda.io import get_field, read_json, read_text, verified
+from legenda.metrics.vqa import Annotation, evaluate_vqa, normalize_answer, read_annotations
 from legenda.text.annotations import entries_of
 
 PEOPLE = 10

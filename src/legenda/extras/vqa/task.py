@@ -20,10 +20,10 @@ from legenda.extras.vqa.co_attention import (
     iter_batches,
 )
 from legenda.extras.vqa.data import QuestionDataset
-from legenda.extras.vqa.metric import evaluate_vqa, soft_targets
 from legenda.extras.vqa.model import Mcan
 from legenda.extras.vqa.text import AnswerVocabulary
-from legenda.results import EvaluationResult, Example, Prediction, mean_with_ci, means_by_group
+from legenda.metrics.results import EvaluationResult, Example, Prediction, mean_with_ci, means_by_group
+from legenda.metrics.vqa import evaluate_vqa, soft_targets
 from legenda.run_folder import ANSWERS
 from legenda.tasks.base import Batch, Loss, PreparedBatch, batch_to_regions, check_boxes, regions_to_batch
 

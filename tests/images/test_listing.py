@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legenda.errors import DataError
-from legenda.jobs.job import index_listing, names_of_shard, write_sorted
+from legenda.images.shards import index_listing, names_of_shard, write_sorted
 
 
 @given(
@@ -20,7 +20,7 @@ def test_a_listing_holds_each_name_once_and_shards_partition_it(tmp_path_factory
     folder = tmp_path_factory.mktemp("listing")
     listing, index = folder / "names.txt", folder / "index.bin"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("legenda.jobs.job._SORT_SIZE", sort_size)
+        patch.setattr("legenda.images.shards._SORT_SIZE", sort_size)
         write_sorted(names, listing)
     if not names:
         with pytest.raises(DataError, match="names no image"):
@@ -41,7 +41,7 @@ def test_a_name_with_a_line_break_cannot_be_listed(tmp_path):
 MILLION = """
 import resource, sys
 from pathlib import Path
-from legenda.jobs.job import index_listing, names_of_shard, write_sorted
+from legenda.images.shards import index_listing, names_of_shard, write_sorted
 
 folder, count, size = Path(sys.argv[1]), 1_000_000, 1_000
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

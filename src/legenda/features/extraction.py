@@ -15,16 +15,16 @@ import numpy as np
 
 from legenda.compute import ComputeOptions, Precision
 from legenda.errors import ConfigError, DataError, LegendaError
-from legenda.extractors.base import load_extractor
-from legenda.features import open_features, write_store
 from legenda.features.base import Image
+from legenda.features.extractors import load_extractor
+from legenda.features.packed import write_store
+from legenda.features.readers import open_features
 from legenda.images.extractor import Extractor, identify
 from legenda.images.files import ImageFile, check_ids, extract_batch, image_id, is_url, read_batches
 from legenda.images.regions import check_regions, extractor_name, is_same_extractor
+from legenda.images.shards import ImageResult, Job, JobStats, digest_files, failure, open_job, process_here
 from legenda.images.video import FrameSampling, extract_video
 from legenda.io import check_output, locked
-from legenda.jobs.engine import run_job
-from legenda.jobs.job import ImageResult, Job, JobStats, digest_files, failure, open_job
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def extract_store(
         if value < 1:
             raise ConfigError(f"{name} is {value}; it must be at least 1")
     task = FeatureTask(extractor, sampled_identity(extractor, sampling), sampling, batch_size)
-    run = partial(run_job, load=lambda _: task, progress=progress)
+    run = partial(process_here, task=task, progress=progress)
     return extract_file([*map(str, images)], task.identity, Path(out), run, shard_size=shard_size)
 
 
@@ -163,8 +163,8 @@ def extract_file(
 ) -> ExtractionReport:
     """Write the features of images into one store; see `extract_store`.
 
-    identity: of the extractor, with the sampling of frames, as `sampled_identity` returns it. run: `run_job`, by any
-    engine. data: a digest of what the images are from, by which the store is bound to it.
+    identity: of the extractor, with the sampling of frames, as `sampled_identity` returns it. run: processes shards,
+    as `run_job` does by any engine. data: a digest of what the images are from, by which the store is bound to it.
     """
     if out.is_dir():
         raise ConfigError(f"{out} is a folder; name the feature file to write")

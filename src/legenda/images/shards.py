@@ -10,10 +10,11 @@ import hashlib
 import heapq
 import json
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from pathlib import Path
 from shutil import rmtree
@@ -302,6 +303,47 @@ def process_shard(job: Job, task: ImageTask, shard: int, advance: Callable[[], o
         partial.write_text("".join(json.dumps(result.line) + "\n" for result in in_order), encoding="utf-8")
     attempts.path.unlink(missing_ok=True)
     return read_result(job, shard, cached=False)
+
+
+def process_shards(
+    job: Job,
+    run: Callable[[Callable[[], object]], Iterable[JobStats]],
+    progress: Callable[[int, int], object] = lambda *_: None,
+) -> JobStats:
+    """Process all shards of a job, unless earlier calls have completed them, and return the sums over all shards.
+
+    run: yields the result of each shard, and may call what it gets after each image. progress: gets the images done and
+    in total. Raise DataError where shards are missing at the end.
+    """
+    start, totals, done = time.monotonic(), Counter[str](), 0
+
+    def advance(images: int = 1) -> None:
+        nonlocal done
+        done += images
+        progress(done, job.images)
+
+    complete = all(job.shard(number).exists() for number in range(job.shards))
+    stored = (read_result(job, number, cached=True) for number in range(job.shards))
+    for result in stored if complete else run(advance):
+        totals.update(vars(result))
+        advance(totals["images"] - done)
+    stats = replace(JobStats(**totals), seconds=time.monotonic() - start)
+    if (stats.shards, stats.images) != (job.shards, job.images):
+        raise DataError(
+            f"{job.folder} holds {stats.images} of {job.images} images in {stats.shards} of {job.shards} shards; call "
+            "the same command again, or name another folder if the files were changed"
+        )
+    job.clean()
+    return stats
+
+
+def process_here(job: Job, task: ImageTask, progress: Callable[[int, int], object] = lambda *_: None) -> JobStats:
+    """Process all shards of a job in this process; see `process_shards`."""
+
+    def run(advance: Callable[[], object]) -> Iterator[JobStats]:
+        return (process_shard(job, task, number, advance) for number in range(job.shards))
+
+    return process_shards(job, run, progress)
 
 
 def read_result(job: Job, shard: int, *, cached: bool) -> JobStats:

@@ -26,11 +26,6 @@ from legenda.registry import Registry, run_source
 _LOG = logging.getLogger(__name__)
 
 
-DOWNLOAD_HINT = "add --allow-download (in Python, allow_download=True) to fetch it, or name it with --extractor"
-
-
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Mean and standard deviation of red, green and blue, in 0..1, by which networks of ImageNet normalize pixels."""
 MAX_FIXED_REGIONS = 300
 """The number of boxes that Bottom-Up attention's detector proposes."""
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legenda.errors import LegendaError
-from legenda.extras.vqa.metric import Annotation, evaluate_vqa, normalize_answer, soft_targets, vqa_accuracy
+from legenda.metrics.vqa import Annotation, evaluate_vqa, normalize_answer, soft_targets, vqa_accuracy
 
 
 @pytest.fixture(scope="module")
