@@ -54,6 +54,7 @@ HOUSE: tuple[tuple[str, dict[str, str]] | str, ...] = (
     (
         "the papers",
         {
+            "environment": "versions",
             "compute": "device, precision",
             "regions": "Regions, Memory",
             "attention": "one mechanism a file",

@@ -12,9 +12,6 @@ from legenda.terminal import escape_controls
 _MOST_LISTED = 40
 """Known words that a suggestion lists."""
 
-
-_WITH_TORCH = ("torch", "vision", "onnx", "translation", "tensorboard")
-"""The extras that install PyTorch."""
 _CPU_HINT = "; without a GPU add --extra-index-url https://download.pytorch.org/whl/cpu"
 """What avoids CUDA's gigabytes where an extra depends on torch."""
 
@@ -85,16 +82,39 @@ def install_line(extra: str) -> str:
 
     Legenda is on no package index, so that pip finds it in a clone alone.
     """
+    requirements = requirements_of(extra)
+    ways = f"pip install '.[{extra}]' in a clone of Legenda"
+    if requirements:
+        packages = " ".join(f"'{requirement}'" for requirement in requirements)
+        ways = f"pip install {packages}, or {ways}"
+    needs_torch = extra == "torch" or "torch" in map(package_name, requirements)
+    return f"install legenda[{extra}] with {ways}{_CPU_HINT if needs_torch else ''}"
+
+
+def requirements_of(extra: str) -> list[str]:
+    """Return what an extra of Legenda installs, such as "h5py>=3.12", also by other extras that it names.
+
+    It is empty where Legenda runs from a folder that pip has not installed.
+    """
     from importlib import metadata  # late: it takes longer than the help of all commands
 
-    ways, requirements = f"pip install '.[{extra}]' in a clone of Legenda", [f"legenda[{extra}]"]
+    lines: list[tuple[str, str]] = []
     with suppress(metadata.PackageNotFoundError):
-        lines = [line.partition(";") for line in metadata.requires("legenda") or ()]
-        for requirement in requirements:  # an extra may name another one of Legenda
-            if own := re.fullmatch(r"legenda\[(\w+)\]", requirement):
-                requirements += [name.strip() for name, _, marker in lines if f'extra == "{own[1]}"' in marker]
-        packages = [f"'{name}'" for name in requirements if not name.startswith("legenda[")]
-        if packages:
-            ways = f"pip install {' '.join(packages)}, or {ways}"
-    needs_torch = extra == "torch" or "legenda[torch]" in requirements
-    return f"install legenda[{extra}] with {ways}{_CPU_HINT if needs_torch else ''}"
+        lines = [
+            (name.strip(), marker) for name, _, marker in (r.partition(";") for r in metadata.requires("legenda") or ())
+        ]
+    extras, requirements = [extra], list[str]()
+    for name in extras:
+        for requirement, marker in lines:
+            if f'extra == "{name}"' in marker:
+                own = re.fullmatch(r"legenda\[([\w,-]+)\]", requirement)
+                if own is None:
+                    requirements.append(requirement)
+                else:
+                    extras += [other for other in own[1].split(",") if other not in extras]
+    return requirements
+
+
+def package_name(requirement: str) -> str:
+    """Return the package of a requirement: "mkdocstrings" of "mkdocstrings[python]>=0.30"."""
+    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0]

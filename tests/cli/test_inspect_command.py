@@ -1,12 +1,16 @@
 """`legenda inspect`: facts about feature stores and runs, and what is broken in them."""
 
 import json
+import sys
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
+import legenda
 from legenda.data.captions import ScenesData
 from legenda.features import write_store
 from legenda.io import read_json, write_json
@@ -101,3 +105,45 @@ def test_a_damaged_run_is_named_by_verify(run, run_command):
 
 
 _PARTS = ("evaluation_test.json is not", "BLEU-1 0.9000, but", "metrics.jsonl is not in the order")
+
+
+def test_the_installation_is_described_in_one_block(run_command, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    code, out, err = run_command("inspect --environment")
+    assert (code, err) == (0, "")
+    facts = facts_of(out)
+    assert facts["legenda"].startswith(legenda.__version__)
+    assert facts["torch"].startswith(torch.__version__)
+    assert facts["numpy"] == np.__version__
+    assert facts["devices"].startswith("cpu")
+    assert "serve" in facts["extras"]
+    assert "OMP_NUM_THREADS=1" in facts["variables"]
+    assert str(Path.home()) not in out
+    code, out, _ = run_command("inspect --environment --json")
+    assert json.loads(out)["numpy"] == np.__version__
+
+
+@pytest.mark.parametrize("arguments", ["", "runs/demo --environment", "--environment --verify"])
+def test_inspect_takes_either_a_path_or_the_environment(arguments, run_command):
+    code, _, err = run_command(f"inspect {arguments}")
+    assert code == 2
+    assert "--environment" in err
+
+
+def test_a_package_that_is_missing_or_broken_is_said_to_be_so(monkeypatch, run_command):
+    def version(name: str) -> str:
+        if name in ("av", "h5py"):
+            raise metadata.PackageNotFoundError(name)
+        return of_packages(name)
+
+    of_packages = metadata.version
+    monkeypatch.setattr(metadata, "version", version)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    code, out, err = run_command("inspect --environment")
+    assert (code, err) == (0, "")
+    facts = facts_of(out)
+    assert "video" in facts["extras missing"].split(", ")
+    assert "video" not in facts["extras"].split(", ")
+    assert "h5py" not in facts["packages of extras"]
+    assert all("cannot be used" in facts[name] for name in ("torch", "onnxruntime"))

@@ -69,6 +69,11 @@ def test_a_job_captions_into_shards(folder, engine):
     assert all(json.loads(line)["captions"][0]["caption"] for line in lines)
 
 
+def test_the_installation_is_described(folder):
+    printed = call("main(['inspect', '--environment', '--json'])", folder)
+    assert "No module named 'torch'" in json.loads(printed)["torch"]
+
+
 def test_captions_are_scored_and_compared(folder):
     assert "CIDEr-D" in call("main(['score', 'one.json', 'references.json', '--metrics', 'fast'])", folder)
     printed = call("main(['compare', 'one.json', 'two.json', '--references', 'references.json'])", folder)

@@ -31,10 +31,11 @@ class ImportOptions(Config):
 def run(options: ImportOptions) -> None:
     """Write the run folder and print the next command."""
     from legenda.config import to_json
+    from legenda.environment import describe_environment
     from legenda.importers import load
     from legenda.io import follow_links, locked, partial_folder
     from legenda.models import Captioner, describe_model
-    from legenda.training.launch import check_new_folder, describe_environment
+    from legenda.training.launch import check_new_folder
 
     out = Path("runs") / options.kind if options.out is None else options.out
     check_new_folder(out)

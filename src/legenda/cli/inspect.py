@@ -1,4 +1,4 @@
-"""`legenda inspect`: what a feature store or a run folder holds."""
+"""`legenda inspect`: what a feature store or a run folder holds, or what Legenda runs on."""
 
 import json
 from collections.abc import Mapping
@@ -8,39 +8,41 @@ from typing import Annotated
 import tyro
 
 from legenda.config import Config
-from legenda.errors import DataError
+from legenda.environment import describe_installation
+from legenda.errors import ConfigError, DataError
 from legenda.hub import find_model
 from legenda.run_folder import CONFIG, WEIGHTS
 from legenda.runtime.folder import is_exported
 
 
 class InspectOptions(Config):
-    """Describe a feature store, a run or an exported model.
+    """Describe a feature store, a run, an exported model, or what Legenda runs on.
 
     Of a feature store: layout, images, regions, dimensions, dtype, boxes, ranges and broken entries. Of a run: model,
     parameters, configuration, data, extractor, versions, training and scores. Where something is broken, it is
     named and the exit code is 2.
     """
 
-    path: tyro.conf.Positional[str]
+    path: tyro.conf.Positional[str | None] = None
     """A feature store of any format, a run folder, that of an export, USER/MODEL of Hugging Face's hub, or photo."""
     verify: bool = False
     """Read everything: all images of a store; of a run the weights and all files, and score its predictions again."""
+    environment: bool = False
+    """Instead of a path: print versions, devices and extras, one block to paste into a bug report."""
     as_json: Annotated[bool, tyro.conf.arg(name="json")] = False
     """Print JSON, which also has the settings that are empty, off or 0."""
 
 
 def run(options: InspectOptions) -> None:
     """Print the facts and the problems; raise DataError where there are any."""
-    path = Path(options.path)
-    if (path.exists() and not (path / CONFIG).is_file() and not is_exported(path)) or ":" in options.path:
-        from legenda.features.convert import inspect_store
-        from legenda.terminal import progress_bar
-
-        with progress_bar(f"reading {path}") as update:
-            facts, problems = inspect_store(path, verify=options.verify, progress=update)
+    if options.environment:
+        if options.path is not None or options.verify:
+            raise ConfigError("--environment takes no path and no --verify; leave them out")
+        facts, problems = describe_installation(), []
+    elif options.path is None:
+        raise ConfigError("name a feature store, a run, an exported model or a model of the hub, or --environment")
     else:
-        facts, problems = _inspect_model(find_model(options.path), verify=options.verify)
+        facts, problems = _inspect_path(options.path, verify=options.verify)
     if options.as_json:
         print(json.dumps({**facts, "problems": problems}, indent=2, ensure_ascii=False))
     else:
@@ -53,6 +55,18 @@ def run(options: InspectOptions) -> None:
             print("no problems found")
     if problems:
         raise DataError(f"{options.path} has {len(problems)} problems, listed above")
+
+
+def _inspect_path(name: str, *, verify: bool) -> tuple[Mapping[str, object], list[str]]:
+    """Return the facts and problems of a feature store, a run or an exported model."""
+    path = Path(name)
+    if (path.exists() and not (path / CONFIG).is_file() and not is_exported(path)) or ":" in name:
+        from legenda.features.convert import inspect_store
+        from legenda.terminal import progress_bar
+
+        with progress_bar(f"reading {path}") as update:
+            return inspect_store(path, verify=verify, progress=update)
+    return _inspect_model(find_model(name), verify=verify)
 
 
 def _inspect_model(folder: Path, *, verify: bool) -> tuple[dict[str, object], list[str]]:

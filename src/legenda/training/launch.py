@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import platform
 import statistics
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,10 +19,11 @@ import torch
 
 from legenda.compute import ComputeOptions
 from legenda.config import to_json
+from legenda.environment import describe_environment
 from legenda.errors import CheckpointError, ConfigError
 from legenda.hub import find_model
 from legenda.images.regions import UNNAMED, extractor_name, is_same_extractor
-from legenda.io import FORMAT_VERSION, __version__, locked, read_text, write_json
+from legenda.io import FORMAT_VERSION, locked, read_text, write_json
 from legenda.models.base import Model
 from legenda.models.checkpoint import start_from
 from legenda.models.registry import configure
@@ -156,38 +153,6 @@ def _vocabulary_difference(folder: Path, model: Model) -> tuple[str, str, str] |
 def _is_partial(path: Path) -> bool:
     """Return whether a process was killed while it wrote this file."""
     return path.name.startswith(".") and path.name.endswith(".partial")
-
-
-def describe_environment(folder: Path) -> dict[str, str | None]:
-    """Return the versions, the commit of a checkout of Legenda, the date, the machine, and the path of the run folder.
-
-    Other paths in config.json are relative to the run folder; the path finds what they name after the folder is moved
-    alone.
-    """
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
-    return {
-        "legenda": __version__,
-        "torch": str(torch.__version__),
-        "python": platform.python_version(),
-        "commit": _commit(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": f"{platform.system()} {platform.release()}, {os.cpu_count()} cores, {device}",
-        "folder": str(folder.resolve()),
-    }
-
-
-def _commit() -> str | None:
-    """Return the commit of the checkout that holds this file, with "-dirty" after changes; None outside of one."""
-    here = Path(__file__)
-    options = {"cwd": here.parent, "capture_output": True, "text": True, "timeout": 10}
-    try:
-        git = ["git", "--no-optional-locks"]  # so that the user's own git commands are not disturbed
-        subprocess.run([*git, "ls-files", "--error-unmatch", here.name], check=True, **options)
-        return subprocess.run(
-            [*git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"], check=True, **options
-        ).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return None
 
 
 _LOG = logging.getLogger(__name__)
