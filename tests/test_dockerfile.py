@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -25,11 +26,21 @@ def _values(instruction: str) -> list[str]:
     return [value for name, value in INSTRUCTIONS if name == instruction]
 
 
-INSTALL, ADD_USER = (shlex.split(command) for command in _values("RUN")[0].split("&&"))
+INSTALL, ADD_USER = (shlex.split(command) for command in _values("RUN")[-1].split("&&"))
 
 
 def _command(instruction: str) -> list[str]:
     return json.loads(_values(instruction)[0].removeprefix("CMD "))
+
+
+def test_what_it_copies_and_installs_exists():
+    sources = [*shlex.split(" ".join(value.rpartition(" ")[0] for value in _values("COPY"))), "constraints.txt"]
+    assert all((ROOT / source).exists() for source in sources)
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    for named in re.findall(r"EXTRAS=([\w,]+)", text):
+        assert set(named.split(",")) <= extras.keys()
+    assert "legenda[$EXTRAS] @" in " ".join(INSTALL)
 
 
 def test_the_server_is_that_of_the_command_line_and_no_root():

@@ -104,7 +104,7 @@ def test_every_command_is_in_the_readme():
 def test_every_option_exists(capsys):
     known = {
         "--help", "--help-all", "--plugin", "--output", "--nproc-per-node", "--nnodes", "--node-rank",
-        "--master-addr", "--add-opens", "--extra-index-url",
+        "--master-addr", "--add-opens", "--extra-index-url", "--build-arg",
     }  # fmt: skip
     for command in COMMANDS:
         with suppress(SystemExit):
