@@ -18,7 +18,6 @@ from email import message_from_bytes
 from pathlib import Path
 
 from packaging.metadata import Metadata
-from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "build" / "release"
@@ -70,9 +69,10 @@ def check(wheel: Path) -> None:
     size = wheel.stat().st_size / 1e6
     if size > MAX_WHEEL_MB:
         sys.exit(f"the wheel has {size:.1f} MB, more than {MAX_WHEEL_MB}")
-    version = Version(str(metadata.version)).base_version
-    if f"## [{version}]" not in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"):
-        sys.exit(f"CHANGELOG.md has no section [{version}]")
+    version = metadata.version
+    for file, line in (("CHANGELOG.md", f"## [{version}] "), ("CITATION.cff", f"version: {version}\n")):
+        if f"\n{line}" not in (ROOT / file).read_text(encoding="utf-8"):
+            sys.exit(f"{file} has no line that begins with {line.strip()!r}")
     print(f"{wheel.name}: {size:.1f} MB, {len(names)} files, metadata and changelog are complete")
 
 

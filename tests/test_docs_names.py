@@ -21,7 +21,7 @@ FOREIGN |= {"en_vectors_web_lg", "resnext101_64x4d", "fasterrcnn_resnet50_fpn_v2
 """Names of other libraries."""
 PLACEHOLDERS = r"FIELD|ID_|COCO_|MINUTES"
 COMMANDS = r"(?:legenda|pip|python|make|git|docker|curl|torchrun|\.venv|https?:|/|-)"
-FILES = r".*\.(?:jsonl?|[ct]sv|txt|safetensors|pth|hdf5|zip|jpg|png|py|toml|html|md|net|fr|npz|pkl|tar\.gz)$"
+FILES = r".*\.(?:cff|jsonl?|[ct]sv|txt|safetensors|pth|hdf5|zip|jpg|png|py|toml|html|md|net|fr|npz|pkl|tar\.gz)$"
 
 SPANS = sorted(
     {

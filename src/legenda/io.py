@@ -168,7 +168,7 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-__version__ = "0.2.0.dev0"
+__version__ = "1.0.0rc1"
 """The version of Legenda, which the files that it writes name."""
 FORMAT_VERSION = 1
 """The version of what this Legenda writes: run folders, exported models and feature stores."""
