@@ -4,7 +4,8 @@ A case is a subject, a seed and a number, from which it is made again: --only SU
 with exit code 0 and a finite output, or is refused with exit code 2 and one sentence. Anything else is a finding:
 
     traceback, code     an exception that is no sentence; an exit code other than 0 and 2
-    crash, hang         the process died, or did not end after 10 s of its own or 40 s on the clock
+    crash, hang         the process died, or did not end after 10 s of its own or 40 s on the clock, less those that it
+                        waited for a processor
     memory              its resident memory rose over 1.5 GB
     sentence            a refusal without a sentence, or with warnings, control characters or over 2,000 characters
     output              another output than that of the valid file, where the format has checksums; NaN; partial files
@@ -87,8 +88,8 @@ class Child:
         self._left -= 1
         process.stdin.write(json.dumps(arguments).encode() + b"\n")
         process.stdin.flush()
-        began, wall, ready = self._cpu_seconds(), time.monotonic(), False
-        while not ready and time.monotonic() < wall + _PATIENCE * limit and self._cpu_seconds() < began + limit:
+        began, clock, ready = self._cpu_seconds(), self._clock(), False
+        while not ready and self._clock() < clock + _PATIENCE * limit and self._cpu_seconds() < began + limit:
             ready = bool(select.select([process.stdout], [], [], 1)[0])
         line = process.stdout.readline() if ready else b""
         if line:
@@ -117,6 +118,12 @@ class Child:
         assert self._process is not None
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def _clock(self) -> float:
+        """Return the time, less what the process has waited for a processor, which others may have taken."""
+        assert self._process is not None
+        waited = Path(f"/proc/{self._process.pid}/schedstat")
+        return time.monotonic() - (int(waited.read_text().split()[1]) / 1e9 if waited.exists() else 0)
 
     def close(self) -> None:
         """End the process."""
