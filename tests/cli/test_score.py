@@ -162,6 +162,7 @@ INVALID = [
     ),
     ({"1": "a", "2": "b"}, "", "odd.json lacks 2 of the 4 images with references, such as 3"),
     (PREDICTIONS, "--metrics BLEU CIDER", "there is no metric 'CIDER'; did you mean CIDEr?"),
+    (PREDICTIONS, "--metrics auto CIDEr", "auto stands by itself"),
     (PREDICTIONS, "--compare-with few.json --only-predicted", "odd.json and few.json are of different images"),
     ({n: ["a", "b"] for n in REFERENCES}, "--compare-with others.json", "--compare-with and --c40 expect one;"),
 ]

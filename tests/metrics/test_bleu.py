@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legenda.metrics.bleu import bleu, bleu_statistics
+from legenda.text.ngrams import Comparison
 
 CAPTION = st.lists(st.sampled_from("abcde"), max_size=9)
 
@@ -45,5 +46,9 @@ def test_scores_stay_in_range_and_references_have_no_order(images):
 
 
 def test_statistics_by_hand():
-    assert bleu_statistics("ab", ["ab"]) == (2, 1, 0, 0, 2, 1, 0, 0, 2, 2)
-    assert bleu_statistics("bcde", ["bxx", "bcxxx"]) == (2, 1, 0, 0, 4, 3, 2, 1, 4, 3)
+    words = Comparison(["ab", "bcde", ""], [["ab"], ["bxx", "bcxxx"], ["a", ""]])
+    assert bleu_statistics(words).tolist() == [
+        [2, 1, 0, 0, 2, 1, 0, 0, 2, 2],
+        [2, 1, 0, 0, 4, 3, 2, 1, 4, 3],
+        [0] * 10,
+    ]

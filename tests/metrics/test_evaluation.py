@@ -110,6 +110,7 @@ def test_a_metric_may_sum_counts_over_images(forget_plugins):  # noqa: ARG001
         ("CIDEr", ["CIDEr"]),
         (["CIDEr-D", "BLEU-4"], ["BLEU-4", "CIDEr-D"]),
         (["ROUGE-L", "BLEU"], ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L"]),
+        (["CIDEr", "fast"], ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr-D", "CIDEr"]),
     ],
 )
 def test_metrics_are_chosen_by_name(metrics, names):

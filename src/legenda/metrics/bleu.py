@@ -6,39 +6,39 @@ the choice of the reference length and for the smoothing, to which every value i
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from legenda.metrics.metric import CaptionSet, Metric
-from legenda.text.ngrams import MAX_ORDER, Ngram, Tokens, ngrams
+from legenda.text.ngrams import MAX_ORDER, Comparison, Tokens
 
 # The reference program's smoothing of counts and totals.
 _TINY = 1e-15
 _SMALL = 1e-9
 
 
-def bleu_statistics(candidate: Tokens, references: Sequence[Tokens]) -> tuple[int, ...]:
-    """Return the statistics of one caption that BLEU sums over a corpus, ten numbers.
+def bleu_statistics(words: Comparison) -> NDArray[np.int64]:
+    """Return the statistics of each of K candidates that BLEU sums over a corpus, ten numbers, `(K, 10)`.
 
     They are the matching n-grams of each length, clipped at the largest count in a reference; all n-grams of each
     length; the caption's length; and the closest length of a reference, the shorter of two equally close.
     """
-    counts = Counter(ngrams(candidate))
-    most: dict[Ngram, int] = dict.fromkeys(counts, 0)
-    for reference in references:
-        known = Counter(ngrams(reference))
-        for ngram in most.keys() & known.keys():  # a union of all counts takes three times as long
-            most[ngram] = max(most[ngram], known[ngram])
-    correct = [0] * MAX_ORDER
-    for ngram, count in counts.items():
-        correct[len(ngram) - 1] += min(count, most[ngram])
-    length = len(candidate)
-    possible = [max(0, length - n) for n in range(MAX_ORDER)]
-    closest = min(map(len, references), key=lambda other: (abs(other - length), other))
-    return (*correct, *possible, length, closest)
+    table, K = words.ngrams, len(words.begins)
+    _, entries, others = words.shared
+    most = np.zeros_like(table.counts)
+    np.maximum.at(most, entries, table.counts[others])
+    matches = np.minimum(most, table.counts)[: np.searchsorted(table.captions, K)]
+    rows, orders = table.captions[: len(matches)], table.orders[table.ngrams[: len(matches)]]
+    correct = np.zeros((K, MAX_ORDER), np.int64)
+    np.add.at(correct, (rows, orders), matches)
+    lengths = table.lengths[:K]
+    possible = (lengths[:, np.newaxis] - np.arange(MAX_ORDER)).clip(min=0)
+    others, whole = table.lengths[words.references], int(table.lengths.max()) + 1
+    gaps = np.abs(others - lengths[words.candidates])
+    closest = np.minimum.reduceat(gaps * whole + others, words.begins) % whole
+    return np.column_stack([correct, possible, lengths, closest])
 
 
 def bleu_scores(statistics: ArrayLike) -> NDArray[np.float64]:
@@ -59,12 +59,12 @@ def bleu(
     are summed over all images for the corpus score, which is not the mean of the images' scores. The brevity penalty
     uses the reference closest in length, the shorter of two equally close.
     """
-    statistics = np.array([bleu_statistics(*image) for image in zip(candidates, references, strict=True)])
+    statistics = bleu_statistics(Comparison(candidates, references))
     return tuple(bleu_scores(statistics.sum(0)).tolist()), list(map(tuple, bleu_scores(statistics).tolist()))
 
 
-def _measure(captions: CaptionSet) -> list[tuple[int, ...]]:
-    return [bleu_statistics(*image) for image in captions.words]
+def _measure(captions: CaptionSet) -> NDArray[np.int64]:
+    return bleu_statistics(captions.words)
 
 
 def _metric(order: int, description: str) -> Metric:

@@ -15,9 +15,9 @@ import numpy as np
 
 from legenda.errors import DataError
 from legenda.metrics.bleu import bleu
-from legenda.metrics.cider import consensus
+from legenda.metrics.cider import similarities
 from legenda.metrics.evaluation import References, as_tokens, evaluate, resolve_document_frequencies
-from legenda.text.ngrams import MAX_ORDER, DocumentFrequencies, TfIdf, ngrams
+from legenda.text.ngrams import MAX_ORDER, Comparison, DocumentFrequencies, ngrams
 
 Samples = Mapping[Any, Sequence[str]]
 
@@ -134,8 +134,8 @@ def _mbleu(groups: Sequence[Sequence[Sequence[str]]]) -> tuple[float, ...]:
 
 
 def _self_cider(group: Sequence[Sequence[str]], df: DocumentFrequencies) -> float:
-    vectors = [TfIdf.of(caption, df.weight) for caption in group]
-    kernel = np.array([[consensus(a, [b], clipped=False) / 10 for b in vectors] for a in vectors])
+    pairs = Comparison(group, [group], [0] * len(group))
+    kernel = similarities(pairs, df, clipped=False).reshape(len(group), len(group)) / MAX_ORDER
     singular = np.sqrt(np.clip(np.linalg.eigvalsh(kernel), 0, None))
     total = singular.sum()
     # Captions without n-grams of positive weight are equal.

@@ -95,8 +95,8 @@ def evaluate(
 
     metrics: names from METRICS, or "BLEU" for BLEU-1 to BLEU-4. "auto" means all but CIDEr, those that users registered
         included; if one that needs Java cannot be computed it is None, and a warning gives the reason: METEOR needs the
-        extra `meteor`, SPICE also its jars. "fast" means those of "auto" without Java. What pycocoevalcap calls "CIDEr"
-        is CIDEr-D here.
+        extra `meteor`, SPICE also its jars. "fast", which may stand among names, means those of "auto" without Java.
+        What pycocoevalcap calls "CIDEr" is CIDEr-D here.
     df: the document frequencies of CIDEr-D and CIDEr, or references to count them in, in the form of `references`. None
         counts them in `references`, which must then be of many images: for a single image CIDEr-D is 0.
     spice_jars: the folder of SPICE's jars; by default the one in the environment variable LEGENDA_SPICE_JARS.
@@ -130,7 +130,8 @@ def evaluate(
         if metric.total is None:
             values[name] = _mean(result), result
         else:
-            counts[name], parts = result, np.asarray(result)
+            parts = np.asarray(result)
+            counts[name] = parts.tolist()
             values[name] = float(metric.total(parts.sum(axis=0))), metric.total(parts).tolist()
     if notices:
         warnings.warn("; ".join(notices), stacklevel=2)
@@ -139,7 +140,7 @@ def evaluate(
     return Scores(
         {name: values[name][0] for name in columns},
         {image: {name: values[name][1][n] for name in columns} for n, image in enumerate(predictions)},
-        captions.document_frequencies.documents if has_documents else None,
+        (len(groups) if given is None else given.documents) if has_documents else None,
         source if has_documents else None,
         tuple(notices),
         counts,
@@ -148,15 +149,17 @@ def evaluate(
 
 def _columns(metrics: str | Sequence[str]) -> list[str]:
     """Return the metrics to compute, in the order of METRICS."""
-    if metrics in ("auto", "fast"):
-        return [
-            name
-            for name, metric in ((name, METRICS.get(name)) for name in METRICS)
-            if metric.by_default and (metrics == "auto" or not metric.needs_java)
-        ]
+    default = {name: metric for name in METRICS if (metric := METRICS.get(name)).by_default}
+    if metrics == "auto":
+        return list(default)
     names = [metrics] if isinstance(metrics, str) else list(metrics)
     if not names:
         raise ConfigError('metrics names no metric; give names or "auto"')
+    if "auto" in names:
+        raise ConfigError("auto stands by itself; beside other metrics, give fast and the names of those that it lacks")
+    if "fast" in names:
+        names += [name for name, metric in default.items() if not metric.needs_java]
+        names.remove("fast")
     for name in names:
         if name not in (*METRICS, "BLEU"):
             hint = did_you_mean(str(name), [*METRICS, "BLEU", "fast", "auto"])

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from legenda.text.ngrams import DocumentFrequencies
+from legenda.text.ngrams import Comparison, DocumentFrequencies
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,10 @@ class CaptionSet:
         return zip(self.captions, self.references, strict=True)
 
     @cached_property
-    def words(self) -> list[tuple[list[str], list[list[str]]]]:
-        """The words of each caption, and of its references."""
-        return [(caption.split(), [reference.split() for reference in references]) for caption, references in self]
-
-    @cached_property
-    def document_frequencies(self) -> DocumentFrequencies:
-        """Return `df`, or the document frequencies of the references, an image a document."""
-        return self.df or DocumentFrequencies.from_references(references for _, references in self.words)
+    def words(self) -> Comparison:
+        """The n-grams of the captions' words beside those of their references."""
+        candidates = [caption.split() for caption in self.captions]
+        return Comparison(candidates, [[reference.split() for reference in group] for group in self.references])
 
 
 class Measure(Protocol):
@@ -55,7 +51,7 @@ class Metric:
     description: one line for reports.
     total: returns the score `(...)` of counts, either of single images or summed over images, `(..., parts)`.
     needs_java: whether a Java program computes it, so that it may be missing.
-    needs_document_frequencies: whether it reads those of the CaptionSet.
+    needs_document_frequencies: whether it weights n-grams by document frequencies.
     by_default: whether it is computed where no metric is named.
     lower_is_better: whether a better caption has a lower value.
     """

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from legenda.errors import ConfigError, DataError, did_you_mean
 from legenda.metrics.bleu import bleu_scores, bleu_statistics
 from legenda.metrics.cider import consensus
-from legenda.text.ngrams import MAX_ORDER, DocumentFrequencies, TfIdf
+from legenda.text.ngrams import MAX_ORDER, Comparison, DocumentFrequencies
 
 Eos = Literal["keep", "append", "drop"]
 Ids = tuple[int, ...]
@@ -71,16 +71,15 @@ class _Reward:
             raise DataError(
                 f"there are no references for image {unknown[0]!r}; add them or give the ids of the references"
             )
-        rewards = np.zeros(array.shape[:2])
-        for row, name, group in zip(rewards, names, array.tolist(), strict=True):
-            row[:] = self._score(
-                [self._until_eos(sample, append=False) for sample in group],
-                [reference[: self.max_reference_length] for reference in self.references[name]],
-            )
-        return rewards
+        B, K, _ = array.shape
+        if B * K == 0:
+            return np.zeros((B, K))
+        captions = [self._until_eos(sample, append=False) for group in array.tolist() for sample in group]
+        references = [[caption[: self.max_reference_length] for caption in self.references[name]] for name in names]
+        return np.reshape(self._score(Comparison(captions, references, np.repeat(np.arange(B), K))), (B, K))
 
-    def _score(self, samples: list[Ids], references: list[Ids]) -> ArrayLike:
-        """Return the reward of each sample of one image."""
+    def _score(self, words: Comparison) -> ArrayLike:
+        """Return the reward of each sample."""
         raise NotImplementedError
 
 
@@ -123,13 +122,12 @@ class CiderD(_Reward):
         else:
             raise ConfigError(f"df is {df!r}; {did_you_mean(str(df), ['references', 'captions'])}")
 
-    def _score(self, samples: list[Ids], references: list[Ids]) -> ArrayLike:
-        vectors = [TfIdf.of(reference, self.df.weight) for reference in references]
-        return [consensus(TfIdf.of(sample, self.df.weight), vectors) for sample in samples]
+    def _score(self, words: Comparison) -> ArrayLike:
+        return consensus(words, self.df)
 
 
 class BleuReward(_Reward):
     """BLEU-4, in 0..1, of each sample; the arguments are those of `CiderD` without `df`."""
 
-    def _score(self, samples: list[Ids], references: list[Ids]) -> ArrayLike:
-        return bleu_scores([bleu_statistics(sample, references) for sample in samples])[:, MAX_ORDER - 1]
+    def _score(self, words: Comparison) -> ArrayLike:
+        return bleu_scores(bleu_statistics(words))[:, MAX_ORDER - 1]

@@ -10,6 +10,7 @@ less probably right.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from legenda.photo.layout import CLASSES, START_WORD
 from legenda.run_folder import ASSETS, CONFIG, PACKAGED, VOCABULARY
 from legenda.runtime.search import SearchOutput
 from legenda.text import Vocabulary
-from legenda.text.ngrams import MAX_ORDER, Ngram, TfIdf
+from legenda.text.ngrams import MAX_ORDER, Ngram, ngrams
 
 CONSENSUS = "consensus.safetensors"
 INPUTS = START_WORD
@@ -142,6 +143,8 @@ class Consensus:
 
 def normalized(caption: Sequence[int], idf: Mapping[Ngram, float], rare: float) -> dict[Ngram, float]:
     """Return the TF-IDF vectors of a caption, one for each n, of length 1 each; rare: the idf of other n-grams."""
-    vectors = TfIdf.of(caption, lambda gram: idf.get(gram, rare))
-    norms = [math.sqrt(norm * norm + 1e-12) for norm in vectors.norms]
-    return {gram: value / norms[len(gram) - 1] for gram, value in vectors.values.items()}
+    values = {gram: count * idf.get(gram, rare) for gram, count in Counter(ngrams(caption)).items()}
+    squares = [1e-12] * MAX_ORDER
+    for gram, value in values.items():
+        squares[len(gram) - 1] += value * value
+    return {gram: value / math.sqrt(squares[len(gram) - 1]) for gram, value in values.items()}
