@@ -184,7 +184,8 @@ class Environment:
 
     def uninstall(self) -> None:
         """Uninstall Legenda; exit with a message where that, or a command in the home folder, has left a file."""
-        self.run("python", "-m", "pip", "uninstall", "--yes", "--quiet", "legenda")
+        pip = [self.venv / "bin" / "python", "-m", "pip", "uninstall", "--yes", "--quiet", "legenda"]
+        subprocess.run(pip, check=True)
         left = [*self.venv.rglob("*legenda*"), *self.home.rglob("*")]
         if left:
             sys.exit(f"these files are left: {', '.join(map(str, left[:5]))}")

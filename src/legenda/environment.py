@@ -125,6 +125,8 @@ def _describe_torch() -> tuple[str, str]:
 
 
 def _describe_onnxruntime() -> str:
+    import legenda.runtime  # noqa: F401 - first, as it turns ONNX Runtime's telemetry off
+
     try:
         import onnxruntime
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +68,18 @@ def test_a_job_captions_into_shards(folder, engine):
     lines = (folder / f"shards_{engine}" / "captions-00000000.jsonl").read_text().splitlines()
     assert [json.loads(line)["image"] for line in lines] == ["images/0.png", "images/1.png"]
     assert all(json.loads(line)["captions"][0]["caption"] for line in lines)
+
+
+def test_no_file_is_written_into_the_home_folder(folder, tmp_path):
+    """Telemetry of ONNX Runtime, which is off, writes a number of the machine there."""
+    variables = {
+        "HOME": str(tmp_path),
+        **{name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ},
+    }
+    code = "from legenda.cli.main import main; main(['caption', 'images', '--model', 'model'])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=variables, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.rglob("*")) == []
 
 
 def test_the_installation_is_described(folder):
