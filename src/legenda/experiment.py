@@ -13,7 +13,7 @@ from legenda.hub import find_model
 from legenda.papers import get_recipe
 from legenda.recipes import Recipe, continue_from
 from legenda.tasks.base import TASKS
-from legenda.training import TrainResult, check_folder
+from legenda.training import Callback, TrainResult, check_folder
 from legenda.training import train as train_model
 
 
@@ -32,6 +32,8 @@ def train(
     strategy: Literal["ddp", "fsdp"] = "ddp",
     allow_urls: bool = False,
     progress: Callable[[str], None] = lambda _: None,
+    callback: Callback | None = None,
+    profile_steps: int = 0,
     **fields: Mapping[str, object],
 ) -> TrainResult:
     """Train a recipe into a run folder, or resume it; `legenda.open(result.folder)` captions with the result.
@@ -40,10 +42,13 @@ def train(
     continues, as `find_model` takes it. stages: "first" stops after the first of two. seed: of all stages, by default
     that of each. device: auto, cpu, cuda, cuda:N or mps. precision: of all stages, by default that of each. devices,
     nodes, strategy: as in `legenda.training.train`. allow_urls: fetch the images of hub data that are addresses.
-    progress: called with lines about the steps of loading. fields: those to change, as model={"dim": 64}, data={...},
-    training={"epochs": 3}, fine_tuning={...}, or in one dictionary, `changes`.
+    progress: called with lines about the steps of loading. callback: called with the losses of every 20 steps and the
+    scores of every validation; it ends training by returning True. profile_steps: steps to trace. Of both see
+    `legenda.training.train`. fields: those to change, as model={"dim": 64}, data={...}, training={"epochs": 3},
+    fine_tuning={...}, or in one dictionary, `changes`.
 
         result = legenda.train("scenes.ngsan", out="runs/mine", training={"epochs": 3, "batch_size": 10})
+        result = legenda.train("scenes.ngsan", callback=lambda record: record.get("loss", 1) < 0.01)
 
     Raise LegendaError for unknown names, wrong values and missing data.
     """
@@ -84,4 +89,6 @@ def train(
         devices=devices,
         nodes=nodes,
         strategy=strategy,
+        callback=callback,
+        profile_steps=profile_steps,
     )

@@ -33,10 +33,12 @@ STATE = "training_state.safetensors"
 """What a stopped training resumes from."""
 HISTORY = "metrics.jsonl"
 """Losses and scores, one record a line."""
+TRACE = "trace.json"
+"""The operations of some steps of training, as PyTorch's profiler writes them."""
 
 EVALUATIONS = "evaluation_*.json"
 """Predictions and scores of all splits, as a pattern."""
-RUN_FILES = (CONFIG, WEIGHTS, STAGE_WEIGHTS, VOCABULARY, ANSWERS, SUBWORDS, STATE, HISTORY)
+RUN_FILES = (CONFIG, WEIGHTS, STAGE_WEIGHTS, VOCABULARY, ANSWERS, SUBWORDS, STATE, HISTORY, TRACE)
 """All of them but the evaluations."""
 
 

@@ -1,6 +1,7 @@
 """`legenda train`, `recipes` and `evaluate` on runs of two stages, several seeds, and recipes of one's own."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -47,11 +48,11 @@ def test_seeds_are_runs_of_their_own(seeds):
 def test_a_folder_of_seeds_is_evaluated_run_by_run(seeds, tmp_path, capsys):
     copy = Path(shutil.copytree(seeds, tmp_path / "seeds"))
     main(f"evaluate {copy} --split val".split())
-    (line,) = (
-        line.split() for line in capsys.readouterr().out.splitlines() if len(line.split()) == 3 and "CIDEr-D" in line
-    )
+    *_, line = (line.split() for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["CIDEr-D"])
     scores = [json.loads((copy / f"seed{n}" / "evaluation_val.json").read_text())["scores"]["CIDEr-D"] for n in (0, 1)]
-    assert line == ["CIDEr-D", f"{np.mean(scores):.4f}", f"{np.std(scores, ddof=1):.4f}"]
+    half = 12.7062 * np.std(scores, ddof=1) / np.sqrt(2)  # the quantile of Student's distribution of one degree
+    bounds = [f"{np.mean(scores) - half:.4f}", "..", f"{np.mean(scores) + half:.4f}"]
+    assert line == ["CIDEr-D", f"{np.mean(scores):.4f}", f"{np.std(scores, ddof=1):.4f}", *bounds]
 
 
 def test_a_report_of_seeds_has_their_mean_and_tells_runs_apart(seeds, tmp_path):
@@ -59,10 +60,20 @@ def test_a_report_of_seeds_has_their_mean_and_tells_runs_apart(seeds, tmp_path):
     wide = SMALL.replace("ff_dim=8", "ff_dim=16")
     main(f"train scenes.transformer --out {other} --seeds 2 {wide} {FEW} {SHORT}".split())
     main(f"report {seeds} {other} --split val --out {page}".split())
-    content = page.read_text()
-    assert f"{seeds}, mean and standard deviation over 2 seeds: " in content
+    content = page.read_text().replace("\\u00b1", "±")
+    assert f"{seeds}, mean ± standard deviation over 2 seeds" in content
+    pooled = re.search(r"CIDEr-D (\S+) ± (\S+) \((\S+) to (\S+)\)", content)
+    assert pooled is not None
+    mean, deviation, low, high = map(float, pooled.groups())
+    half = 12.7062 * deviation / np.sqrt(2)
+    assert (low, high) == pytest.approx((mean - half, mean + half), abs=0.006)  # of numbers with three decimals
     assert f"{seeds} minus {other} over pairs of seeds" in content
     assert "model.ff_dim=16, training.seed=0)" in content
+
+
+def test_steps_are_traced(tmp_path):
+    main(f"train scenes.transformer --out {tmp_path} --profile-steps 1 {SMALL} {FEW} {SHORT}".split())
+    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
 
 
 def test_runs_are_evaluated_together(seeds, capsys):

@@ -18,7 +18,7 @@ from legenda.tasks import captioning as captioning_module
 from legenda.tasks import objectives as caption_objectives_module
 from legenda.tasks import self_critical as self_critical_module
 from legenda.tasks.base import SelfCriticalConfig
-from legenda.training import TrainingConfig, TrainResult, train
+from legenda.training import Callback, TrainingConfig, TrainResult, train
 from legenda.training import launch as launch_module
 from legenda.training import loop as loop_module
 from legenda.training.checkpoint import read_history
@@ -71,6 +71,8 @@ def run(
     init_from: Path | None = None,
     devices: int = 1,
     strategy: Literal["ddp", "fsdp"] = "ddp",
+    callback: Callback | None = None,
+    profile_steps: int = 0,
     **options,
 ) -> TrainResult:
     return train(
@@ -83,6 +85,8 @@ def run(
         init_from=init_from,
         devices=devices,
         strategy=strategy,
+        callback=callback,
+        profile_steps=profile_steps,
     )
 
 

@@ -15,7 +15,7 @@ import legenda
 from legenda.data.captions import CaptionDataset
 from legenda.errors import LegendaError
 from legenda.regions import Regions
-from legenda.run_folder import HISTORY, STATE
+from legenda.run_folder import HISTORY, STATE, TRACE
 from legenda.training import is_finished
 from legenda.training import loop as loop_module
 from legenda.training.checkpoint import TENSORBOARD_FOLDER, read_history, read_progress
@@ -159,3 +159,46 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_state(tm
         assert DATA.train.ids[13] in file.metadata()["examples"].split("\n")
         assert file.get_tensor("features").isnan().any()
         assert len(file.get_tensor("captions")) == TRAINING.batch_size
+
+
+def test_a_callback_hears_the_history_and_ends_training_which_may_go_on(completed_run, tmp_path):
+    heard = []
+
+    def stop(record):
+        heard.append(record)
+        return record["step"] == 12
+
+    stopped = run(tmp_path / "run", callback=stop)
+    assert (
+        heard
+        == [record for record in read_history(completed_run) if record["step"] <= 12]
+        == read_history(stopped.folder)
+    )
+    assert stopped.best == max(record["validation"][stopped.monitor] for record in heard)
+    assert not is_finished(stopped.folder, "a test")
+    run(tmp_path / "run", callback=heard.append)
+    assert_same(outcome(completed_run), outcome(tmp_path / "run"))
+
+
+def test_a_callback_that_ends_training_within_the_first_epoch_leaves_a_scored_model(
+    completed_run, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(loop_module, "_LOG_EVERY_N_STEPS", 4)
+    stopped = run(tmp_path / "run", callback=lambda record: "loss" in record)
+    first, second = read_history(stopped.folder)
+    assert (first["step"], second["step"], second["validation"][stopped.monitor]) == (4, 4, stopped.best)
+    assert len(legenda.load(stopped.folder).caption(DATA.validation.read(np.arange(2)))) == 2
+    monkeypatch.undo()
+    run(tmp_path / "run")
+    ended = [outcome(folder) for folder in (completed_run, tmp_path / "run")]
+    for part in ("weights", "state"):
+        assert ended[0][part] == ended[1][part]
+
+
+def test_the_steps_that_are_profiled_leave_a_trace_and_change_nothing(completed_run, tmp_path):
+    run(tmp_path / "run", profile_steps=3)
+    events = json.loads((tmp_path / "run" / TRACE).read_text())["traceEvents"]
+    assert sum(event["name"].startswith("ProfilerStep") for event in events if "dur" in event) == 3
+    assert any("addmm" in event["name"] for event in events)
+    (tmp_path / "run" / TRACE).unlink()
+    assert_same(outcome(completed_run), outcome(tmp_path / "run"))

@@ -11,7 +11,7 @@ import tyro
 
 from legenda.cli.options import parse
 from legenda.compute import Precision
-from legenda.config import Config, Count, PositiveInt
+from legenda.config import Config, Count, NonNegativeCount, PositiveInt
 from legenda.errors import ConfigError, did_you_mean
 from legenda.run_folder import CONFIG
 from legenda.terminal import escape_controls, shorten
@@ -60,6 +60,8 @@ class TrainOptions(Config):
     """Each of several devices has the whole model, or a shard of it."""
     allow_urls: bool = False
     """Fetch the images of hub data whose column holds addresses of http and https."""
+    profile_steps: NonNegativeCount = 0
+    """Steps to trace with PyTorch's profiler, into OUT/trace.json, which https://ui.perfetto.dev opens."""
 
     def recipe(self) -> tuple[Recipe, dict[str, Any]]:
         """Return the recipe, and the changes of the command line as fields."""

@@ -37,6 +37,7 @@ from legenda.metrics import (
 )
 from legenda.metrics.cider import COCO, coco_frequencies
 from legenda.metrics.evaluation import as_tokens, describe_metrics, resolve_document_frequencies
+from legenda.metrics.resampling import students_interval
 from legenda.text.annotations import SHARDS, listed_rows, load_annotations, parse_captions
 from legenda.text.tables import Columns, Row, coco_number, image_name, is_json, read_rows
 
@@ -467,10 +468,12 @@ def comparison_table(first: Scores, second: Scores, differences: Mapping[str, Di
 
 
 def seed_table(scores: Mapping[str, np.ndarray]) -> Table:
-    """Return a table with mean and standard deviation of each metric over seeds."""
-    return _table(
-        ("metric", "mean", "standard deviation"), ((name, v.mean(), v.std(ddof=1)) for name, v in scores.items())
+    """Return a table with mean, standard deviation, and Student's interval of the mean, of each metric over seeds."""
+    rows = (
+        (name, values.mean(), values.std(ddof=1), _format_interval(students_interval(values)))
+        for name, values in scores.items()
     )
+    return _table(("metric", "mean", "standard deviation", "95 % interval"), rows)
 
 
 def seed_comparison_table(rows: Iterable[tuple[str, np.ndarray, np.ndarray, Difference]]) -> Table:

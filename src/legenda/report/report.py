@@ -20,6 +20,7 @@ from legenda.evaluation.evaluate import find_changed, generate, load_examples, p
 from legenda.evaluation.runs import CaptionerRun, Run, resolve_shared_data
 from legenda.evaluation.torch_captioner import to_arrays
 from legenda.metrics import compare
+from legenda.metrics.resampling import students_interval
 from legenda.metrics.results import EvaluationResult, Example, Prediction, group_key
 from legenda.models.base import eval_mode
 from legenda.pipeline import GeneratedCaption, extract_captions
@@ -230,9 +231,15 @@ def _seed_notes(
             groups[folder] = {name: np.array(scores) for name, scores in values.items() if None not in scores}
     notes = []
     for folder, scores in groups.items():
-        means = ", ".join(f"{name} {v.mean():.3f} ± {v.std(ddof=1):.3f}" for name, v in scores.items())
+        bounds = {name: students_interval(v) for name, v in scores.items()}
+        means = ", ".join(
+            f"{name} {v.mean():.3f} ± {v.std(ddof=1):.3f} ({bounds[name].low:.3f} to {bounds[name].high:.3f})"
+            for name, v in scores.items()
+        )
         count = len(next(iter(scores.values()), ()))
-        notes.append(f"{folder}, mean and standard deviation over {count} seeds: {means}.")
+        notes.append(
+            f"{folder}, mean ± standard deviation over {count} seeds, with Student's interval of the mean: {means}."
+        )
     sides = list(groups.items())[:2]
     if len(sides) == 2 and len({len(values) for _, scores in sides for values in scores.values()}) == 1:
         compared = compare_pairs(sides[0][1], sides[1][1])

@@ -2,6 +2,7 @@
 
 from legenda.training.config import TrainingConfig
 from legenda.training.launch import TrainResult, check_folder, is_finished, train
+from legenda.training.loop import Callback
 from legenda.training.schedules import Constant, Schedule
 
-__all__ = ["Constant", "Schedule", "TrainResult", "TrainingConfig", "check_folder", "is_finished", "train"]
+__all__ = ["Callback", "Constant", "Schedule", "TrainResult", "TrainingConfig", "check_folder", "is_finished", "train"]

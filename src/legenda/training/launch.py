@@ -33,7 +33,7 @@ from legenda.tasks.base import Task, describe_features, describe_split
 from legenda.training.checkpoint import read_progress
 from legenda.training.config import TrainingConfig
 from legenda.training.distributed import describe_idle_devices, shard, stage_precision
-from legenda.training.loop import TrainingLoop, check_monitor
+from legenda.training.loop import Callback, TrainingLoop, check_monitor
 from legenda.training.stage import Stage
 
 if TYPE_CHECKING:
@@ -189,6 +189,8 @@ def train(
     devices: int = 1,
     nodes: int = 1,
     strategy: Literal["ddp", "fsdp"] = "ddp",
+    callback: Callback | None = None,
+    profile_steps: int = 0,
 ) -> TrainResult:
     """Train a named model for a task into a run folder, or resume a stopped run.
 
@@ -200,8 +202,12 @@ def train(
     later stage starts from the best model of the stage before. init_from: a model folder whose weights and vocabulary
     the run starts with; they are scored first, as epoch 0, and stay the best model until another one is better. device:
     auto, cpu, cuda, cuda:N or mps. devices, nodes: how many share the examples of every step. strategy: replicate the
-    model on each device ("ddp"), or shard weights, gradients and optimizer states ("fsdp"). Raise ConfigError or
-    CheckpointError when the folder holds a run with other settings, DataError when the loss becomes non-finite.
+    model on each device ("ddp"), or shard weights, gradients and optimizer states ("fsdp"). callback: a function that
+    is called with each record of the history: after every 20 steps a mapping of step, epoch, loss and other means,
+    after every validation one of step, epoch and validation, its scores. Where it returns True, training stops with the
+    best model so far (validated first where none is), and the same call continues. profile_steps: of so many steps the
+    folder gets trace.json, a trace by PyTorch's profiler. Raise ConfigError or CheckpointError when the folder holds a
+    run with other settings, DataError when the loss becomes non-finite.
     """
     folder = Path(folder)
     first = stages[0]
@@ -245,7 +251,16 @@ def train(
         fabric.barrier()
         if fabric.global_rank:
             torch.manual_seed(first.seed + 1_000_003 * fabric.global_rank)  # dropout and samples differ by device
-        loop = TrainingLoop(fabric, task, model, tuple(stages), folder, is_trained=init_from is not None)
+        loop = TrainingLoop(
+            fabric,
+            task,
+            model,
+            tuple(stages),
+            folder,
+            is_trained=init_from is not None,
+            callback=callback,
+            profile_steps=profile_steps,
+        )
         if fabric.is_global_zero and (reason := loop.describe_early_end()) is not None:
             _LOG.warning("%s %s", folder, reason)
         progress = loop.fit(model_name)

@@ -9,7 +9,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -27,7 +27,7 @@ from legenda.models.base import Model, eval_mode
 from legenda.models.checkpoint import build_on_meta
 from legenda.models.registry import build_model
 from legenda.models.weights import load_weights, save_weights
-from legenda.run_folder import STAGE_WEIGHTS, STATE, WEIGHTS, stage_name
+from legenda.run_folder import STAGE_WEIGHTS, STATE, TRACE, WEIGHTS, stage_name
 from legenda.tasks.base import Objective, Task, predict_split
 from legenda.tasks.captioning import collapse_repeats
 from legenda.tasks.self_critical import CURVES, describe_collapse
@@ -210,6 +210,32 @@ _SIGNALS_EVERY_N_STEPS = 10
 """How often several processes compare the signals that they have received."""
 
 
+Callback = Callable[[Mapping[str, Any]], bool | None]
+"""A function that training calls with every record of its history; it stops where the function returns True."""
+
+_UNPROFILED_STEPS = 2
+
+
+@contextmanager
+def profiled(path: Path, steps: int) -> Iterator[Callable[[], None]]:
+    """Yield a function to call after each step; the trace of so many steps, after the first two, is written to a file.
+
+    Nothing is traced for 0 steps.
+    """
+    if not steps:
+        yield lambda: None
+        return
+
+    def write(profiler: torch.profiler.profile) -> None:
+        with atomic_write(path) as partial:
+            profiler.export_chrome_trace(str(partial))
+        _LOG.info("wrote %s, which https://ui.perfetto.dev and chrome://tracing open", path)
+
+    schedule = torch.profiler.schedule(wait=0, warmup=_UNPROFILED_STEPS, active=steps, repeat=1)
+    with torch.profiler.profile(schedule=schedule, on_trace_ready=write) as profiler:
+        yield profiler.step
+
+
 class TrainingLoop:
     """A model trained through its stages, one after the other."""
 
@@ -222,13 +248,19 @@ class TrainingLoop:
         folder: Path,
         *,
         is_trained: bool = False,
+        callback: Callback | None = None,
+        profile_steps: int = 0,
     ) -> None:
-        """is_trained: whether the model has weights of another run, which are then scored first and kept while best."""
+        """is_trained: whether the model has weights of another run, which are then scored first and kept while best.
+
+        callback, profile_steps: as in `legenda.training.train`.
+        """
         from lightning_fabric.strategies.model_parallel import ModelParallelStrategy  # late, as all of Fabric
 
         self.fabric, self.task, self.stages, self.folder = fabric, task, tuple(stages), folder
         self.initial_model = model
-        self.is_trained = is_trained
+        self.is_trained, self.callback, self.profile_steps = is_trained, callback, profile_steps
+        self.stopped = False  # by the callback
         self.options = dict(vars(model.config))
         self.sharded = isinstance(fabric.strategy, ModelParallelStrategy)
         resumed = (folder / STATE).exists()
@@ -252,7 +284,8 @@ class TrainingLoop:
     def fit(self, title: str) -> Progress:
         """Train to the end of the last stage."""
         try:
-            with self.signals.listen():
+            steps = self.profile_steps if self.fabric.is_global_zero else 0
+            with self.signals.listen(), profiled(self.folder / TRACE, steps) as self.end_step:
                 return self._fit(title)
         finally:
             self.stage.close()
@@ -276,7 +309,7 @@ class TrainingLoop:
         )
 
     def _fit(self, title: str) -> Progress:
-        while not self.progress.finished:
+        while not (self.progress.finished or self.stopped):
             total = self.progress.stage_step + self.steps_per_epoch * self.config.epochs
             progress_bar = TrainingProgress(title, total, self.progress.step, enabled=self.fabric.is_global_zero)
             with progress_bar.bar:
@@ -284,9 +317,11 @@ class TrainingLoop:
                     self._validate(progress_bar)
                     self.progress.scores = []  # those after epochs
                     self._save()
-                while not self._stage_is_finished():
+                while not (self._stage_is_finished() or self.stopped):
                     self._train_epoch(progress_bar)
-            if self._is_last_stage:
+            if self.stopped:
+                _LOG.info("the callback stopped training after step %d; the same call continues", self.progress.step)
+            elif self._is_last_stage:
                 self.progress.finished = True
             else:
                 self._next_stage()
@@ -345,6 +380,7 @@ class TrainingLoop:
             means = {name: total / progress.sum_steps for name, total in progress.sums.items() if name not in CURVES}
             progress_bar.step(progress.epoch + 1, means)
             progress.seconds = seconds_before + time.monotonic() - started
+            self.end_step()
             if progress.step % _LOG_EVERY_N_STEPS == 0:
                 self._log()
             epoch_ended = progress.step_in_epoch == self.steps_per_epoch  # the state is then saved after validation
@@ -352,6 +388,11 @@ class TrainingLoop:
                 self._save()
             if not epoch_ended:
                 self._stop_on_signal(saved=False)
+                if self.stopped:
+                    if progress.best is None:
+                        self._validate(progress_bar)
+                        progress.scores = []  # those after epochs
+                    return self._save()
         self.average.after_epoch(self._stage_epoch)
         progress.epoch += 1
         progress.step_in_epoch = 0
@@ -435,6 +476,9 @@ class TrainingLoop:
             add_record(self.folder, record)
             for log in self.loggers:
                 log(record)
+        if self.callback is not None:
+            stop = self.callback(record) is True if self.fabric.is_global_zero else False
+            self.stopped |= self.fabric.broadcast(stop)
 
     def _validate(self, progress_bar: TrainingProgress) -> None:
         progress, config = self.progress, self.config
