@@ -8,7 +8,9 @@ import pkgutil
 import re
 import shlex
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
+from functools import cache
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -101,15 +103,20 @@ def test_every_command_is_in_the_readme():
     assert named == set(COMMANDS)
 
 
-def test_every_option_exists(capsys):
+@cache
+def options_of(command: str) -> frozenset[str]:
+    """Return the options that the whole help of a command lists."""
+    with redirect_stdout(StringIO()) as out, suppress(SystemExit):
+        main([command, "--help-all"])
+    return frozenset(re.findall(r"--[a-z][\w.-]*\w", out.getvalue()))
+
+
+def test_every_option_exists():
     known = {
         "--help", "--help-all", "--plugin", "--output", "--nproc-per-node", "--nnodes", "--node-rank",
         "--master-addr", "--add-opens", "--extra-index-url", "--build-arg",
     }  # fmt: skip
-    for command in COMMANDS:
-        with suppress(SystemExit):
-            main([command, "--help-all"])
-        known |= set(re.findall(r"--[a-z][\w.-]*\w", capsys.readouterr().out))
+    known = known.union(*map(options_of, COMMANDS))
     for page, text in PAGES.items():
         own = re.sub(r"^.*python research/.*$", "", text, flags=re.MULTILINE)
         for option in re.findall(r"(?<![\w-])--[a-z][\w.-]*\w", own):
