@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -127,6 +128,37 @@ class XLinearAttention(nn.Module):
         attended = u * (weights.to(values.dtype) @ values) * gate  # Eq. 6; u is the same for all n
         return AttentionOutput(attended.transpose(1, 2).flatten(2), weights)
 
+    def attend_pairs(
+        self,
+        query: Float[Tensor, "P D"],
+        x: Float[Tensor, "P D"],
+        i: Int[Tensor, " M"],
+        j: Int[Tensor, " M"],
+    ) -> Float[Tensor, "P D"]:
+        """Attend from query i to key and value j of x, for M pairs sorted by i of which each query has one at least.
+
+        Where few of all pairs are attended to, as in rows of different lengths, causally, no others are computed.
+        """
+        query, x = query.unsqueeze(1), x.unsqueeze(1)
+        q, u, keys, values = (heads.squeeze(2) for heads in (*self.queries(query), *self.keys_values(x, x)))
+        size = max(1, CHUNK_SIZE // q[:1].numel())
+        score = self._score_list if len(i) <= size else partial(checkpoint, self._score_list, use_reentrant=False)
+        chunks = [score(q, keys, *chunk) for chunk in zip(i.split(size), j.split(size), strict=True)]
+        scores, sums = zip(*chunks, strict=True)
+        counts = i.bincount(minlength=len(q))
+        rank = torch.arange(len(i), device=i.device) - (counts.cumsum(0) - counts)[i]  # of the key among the query's
+        table = q.new_full((len(q), int(counts.max()), q.shape[1]), float("-inf"), dtype=scores[0].dtype)
+        weights = table.index_put((i, rank), torch.cat(scores)).softmax(dim=1)[i, rank]
+        parts = weights.unsqueeze(-1) * values.index_select(0, j)
+        attended = parts.new_zeros(q.shape).index_add(0, i, parts)
+        gate = self.channel(sum(sums) / counts[:, None, None]).sigmoid()
+        return (u * attended * gate).flatten(1)
+
+    def _score_list(self, q: Tensor, keys: Tensor, i: Tensor, j: Tensor) -> tuple[Tensor, Tensor]:
+        """Return scores `(M, H)` and, for each query, the sum of B' over its keys `(P, H, c)`."""
+        pairs = self.dropout(self.pair(q.index_select(0, i) * keys.index_select(0, j)).relu())
+        return self.spatial(pairs).squeeze(-1), pairs.new_zeros(len(q), *pairs.shape[1:]).index_add(0, i, pairs)
+
     def _score_pairs(
         self, q: Float[Tensor, "B H T d"], keys: Float[Tensor, "B H S d"], mean_weights: Float[Tensor, "#B #H #T #S"]
     ) -> tuple[Float[Tensor, "B H T S"], Float[Tensor, "B H T c"]]:
@@ -150,7 +182,13 @@ class XLinearAttention(nn.Module):
         return torch.cat(scores, dim=2), torch.cat(means, dim=2)
 
     def _score_chunk(self, q: Tensor, keys: Tensor, mean_weights: Tensor) -> tuple[Tensor, Tensor]:
-        pairs = self.dropout(self.pair(q.unsqueeze(3) * keys.unsqueeze(2)).relu())  # Eq. 2: (B, H, T, S, c)
+        if q.shape[2] > self.pair.out_features:  # W_B (q * k) = (W_B * k) q, with fewer numbers for many queries
+            maps = (keys.unsqueeze(3) * self.pair.weight).flatten(2, 3)  # (B, H, S c, d)
+            products = (q @ maps.transpose(2, 3)).unflatten(3, (keys.shape[2], -1))
+            pairs = products if self.pair.bias is None else products + self.pair.bias
+        else:
+            pairs = self.pair(q.unsqueeze(3) * keys.unsqueeze(2))
+        pairs = self.dropout(pairs.relu())  # Eq. 2: (B, H, T, S, c)
         weights = mean_weights.expand(*mean_weights.shape[:-1], keys.shape[2])
         return self.spatial(pairs).squeeze(-1), (weights.unsqueeze(-2) @ pairs).squeeze(-2)
 
