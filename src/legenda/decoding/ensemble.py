@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from legenda.decoding.generation import Decoder, State, SupportsGeneration
@@ -74,10 +74,12 @@ class EnsembleDecoder(Decoder):
         steps = [decoder.step(tokens, member, part) for decoder, member, part in triples]
         return self._average([logits for logits, _ in steps]), EnsembleState(tuple(state for _, state in steps))
 
-    def forward(self, tokens: Int[Tensor, "B K T"], memory: Any) -> Float[Tensor, "B K T V"]:
-        """Return the mean log-probabilities after every prefix of `tokens`."""
+    def forward(
+        self, tokens: Int[Tensor, "B K T"], memory: Any, real: Bool[Tensor, "B K T"] | None = None
+    ) -> Float[Tensor, "*positions V"]:
+        """Return the mean log-probabilities after every prefix of `tokens`, or at the real positions alone."""
         pairs = zip(self.members, memory.members, strict=True)
-        return self._average([decoder(tokens, part) for decoder, part in pairs])
+        return self._average([decoder(tokens, part, real) for decoder, part in pairs])
 
     def _average(self, logits: list[Tensor]) -> Tensor:
         log_probs = torch.stack([x.to(torch.promote_types(x.dtype, torch.float32)).log_softmax(dim=-1) for x in logits])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from legenda.errors import ConfigError, DataError
@@ -86,13 +86,20 @@ class Decoder(nn.Module):
         """Return the logits of the tokens after `tokens`, and the next state; `state` is one of this decoder's."""
         raise NotImplementedError
 
-    def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
-        """Return the logits after every prefix of `tokens`: T steps, which a decoder may compute all at once."""
+    def forward(
+        self, tokens: Int[Tensor, "B K T"], memory: Memory, real: Bool[Tensor, "B K T"] | None = None
+    ) -> Float[Tensor, "*positions V"]:
+        """Return the logits after every prefix of `tokens`: T steps, which a decoder may compute all at once.
+
+        With `real`, which is False for the padding at the end of rows, the logits are those of the real positions
+        alone, `(P, V)`, row by row, and a decoder may compute no others.
+        """
         state, logits = self.init_state(memory, tokens.shape[1]), []
         for position in tokens.unbind(dim=2):
             step, state = self.step(position, state, memory)
             logits.append(step)
-        return torch.stack(logits, dim=2)
+        stacked = torch.stack(logits, dim=2)
+        return stacked if real is None else stacked[real]
 
 
 CacheLength = int | Tensor
@@ -115,6 +122,19 @@ class RowState:
         state: Any = self
         names = [field.name for field in fields(state) if field.name not in self.shared]
         return replace(state, **{name: _gather(getattr(state, name), beams) for name in names})
+
+    def first(self: _State, images: int, rows: int) -> _State:
+        """Return the state of the first rows of each of the first images."""
+        state: Any = self
+        names = [field.name for field in fields(state)]
+        sizes = {name: (images,) if name in self.shared else (images, rows) for name in names}
+        return replace(state, **{name: _slice(getattr(state, name), size) for name, size in sizes.items()})
+
+
+def _slice(value: Any, size: tuple[int, ...]) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_slice(part, size) for part in value)
+    return None if value is None else value[tuple(slice(count) for count in size)].contiguous()
 
 
 def _gather(value: Any, beams: Int[Tensor, "B W"]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -30,6 +30,7 @@ from legenda.errors import ConfigError
 from legenda.models.base import CaptionerConfig, Encoder
 from legenda.models.layers import FeedForward, WordLSTM, run_packed_lstm
 from legenda.models.packing import LinearMap
+from legenda.models.recurrent import RecurrentDecoder
 from legenda.regions import Memory, Regions, masked_mean
 
 
@@ -246,10 +247,9 @@ class AoANetState(RowState):
     attention: Float[Tensor, "B K H N"] | None = None
 
 
-class AoANetDecoder(Decoder):
+class AoANetDecoder(RecurrentDecoder):
     """An LSTM over embedding, global feature and last context; attention to the regions; the context vector."""
 
-    supports_static_state = True
     attention: MultiHeadAttention | AdditiveAttention
     aoa: Any
 
@@ -288,34 +288,35 @@ class AoANetDecoder(Decoder):
         zeros = memory.states.new_zeros(memory.mask.shape[0], num_rows, self.dim)
         return AoANetState(zeros, zeros, zeros, None if self.second_lstm is None else (zeros, zeros))
 
-    def step(
-        self, tokens: Int[Tensor, "B K"], state: AoANetState, memory: Memory
-    ) -> tuple[Float[Tensor, "B K V"], AoANetState]:
-        """Decode one token of each row."""
-        map_words, *maps = self.lstm.linear_maps()
-        state = self._recur(self._input_gates(tokens, map_words), state, memory, maps, need_weights=True)
-        return self.output(self.dropout(state.context)), state
+    def maps(self) -> Sequence[LinearMap]:
+        """Return the linear maps of the LSTM's inputs to its gates."""
+        return self.lstm.linear_maps()
 
-    def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
-        """Decode token by token; embeddings and output layer are computed for all positions at once."""
-        state = self.init_state(memory, tokens.shape[1])
-        map_words, *maps = self.lstm.linear_maps()
-        contexts = []
-        for input_gates in self._input_gates(tokens, map_words).unbind(dim=2):
-            state = self._recur(input_gates, state, memory, maps, need_weights=False)
-            contexts.append(state.context)
-        return self.output(self.dropout(torch.stack(contexts, dim=2)))
-
-    def _input_gates(self, tokens: Int[Tensor, "*rows"], map_words: LinearMap) -> Float[Tensor, "*rows gates"]:
+    def input_gates(self, tokens: Int[Tensor, "*rows"], maps: Sequence[LinearMap]) -> Float[Tensor, "*rows gates"]:
+        """Return what words add to the gates."""
         words = self.embedding(tokens)
-        return map_words(self.dropout(words if self.variant == "paper" else F.relu(words)))
+        return maps[0](self.dropout(words if self.variant == "paper" else F.relu(words)))
 
-    def _recur(
-        self, input_gates: Tensor, state: AoANetState, memory: Memory, maps: list[LinearMap], *, need_weights: bool
+    def read(self, state: AoANetState) -> Float[Tensor, "B K D"]:
+        """Return the context."""
+        return state.context
+
+    def logits(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
+        """Return the logits of contexts."""
+        return self.output(self.dropout(x))
+
+    def recur(
+        self,
+        gates: Float[Tensor, "B K gates"],
+        state: AoANetState,
+        memory: Memory,
+        maps: Sequence[LinearMap],
+        *,
+        need_weights: bool,
     ) -> AoANetState:
         """Return the state after one position of all rows (Eqs. 12 to 14)."""
         image = memory.global_feature.unsqueeze(1) + self.context_dropout(state.context)
-        hidden, cell = self.lstm.step(input_gates, image, state.hidden, state.cell, maps)
+        hidden, cell = self.lstm.step(gates, image, state.hidden, state.cell, maps[1:])
         queries = self.attention.queries(hidden if self.query_norm is None else self.query_norm(hidden))
         cross_kv, mask = memory.cross_kv[0], memory.mask
         attended, attention_weights = self.attention.attend(queries, *cross_kv, mask, need_weights=need_weights)

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, TypeVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from pydantic import model_validator
 from torch import Tensor, nn
 
@@ -273,14 +273,20 @@ class Captioner(Model):
             regions = hide_regions(regions, self.config.drop_region)
         return self.decoder.precompute_cross_kv(self.encoder(regions)).contiguous()
 
-    def forward(self, regions: Regions | Tensor, tokens: Int[Tensor, "B K T"]) -> Float[Tensor, "B K T V"]:
-        """Return the logits after every prefix of K rows of tokens per image; each row begins with bos_token_id."""
+    def forward(
+        self, regions: Regions | Tensor, tokens: Int[Tensor, "B K T"], real: Bool[Tensor, "B K T"] | None = None
+    ) -> Float[Tensor, "*positions V"]:
+        """Return the logits `(B, K, T, V)` after every prefix of K rows of tokens per image.
+
+        Each row begins with bos_token_id. With `real`, which is False for the padding at the end of rows, the logits
+        are those of the real positions alone, `(P, V)`, row by row.
+        """
         if tokens.dim() != 3:
             raise DataError(
                 "tokens need the shape (B, K, T), K captions of each image, "
                 f"not {tuple(tokens.shape)}; for one caption of each image give tokens.unsqueeze(1)"
             )
-        return self.decoder(tokens, self.encode(regions))
+        return self.decoder(tokens, self.encode(regions), real)
 
     def caption(self, regions: Regions | Tensor, **overrides: object) -> list[str]:
         """Return the best caption of each image by beam search, as text, in evaluation mode.

@@ -185,24 +185,12 @@ class MdsanDecoder(TransformerDecoder):
         positions = torch.arange(1, T + 1, device=tokens.device) + first
         return self.embedding(tokens) + self.position_table[positions]
 
-    def _visible(self, tokens: Int[Tensor, "B K *T"]) -> Bool[Tensor, "B K *T"] | None:
+    def _visible(self, tokens: Int[Tensor, "*rows"]) -> Bool[Tensor, "*rows"] | None:
         return None if self.pad_token_id is None else tokens.ne(self.pad_token_id)
 
-    def step(
-        self, tokens: Int[Tensor, "B K"], state: TransformerState, memory: Memory
-    ) -> tuple[Float[Tensor, "B K V"], TransformerState]:
-        """Decode one token of each row; after padding all tokens are equally likely."""
-        logits, state = super().step(tokens, state, memory)
-        return self._hide_after_padding(logits, tokens), state
-
-    def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
-        """Decode all positions at once; after padding all tokens are equally likely."""
-        return self._hide_after_padding(super().forward(tokens, memory), tokens)
-
-    def _hide_after_padding(
-        self, logits: Float[Tensor, "B K *T V"], tokens: Int[Tensor, "B K *T"]
-    ) -> Float[Tensor, "B K *T V"]:
-        visible = self._visible(tokens)
+    def _logits(self, x: Float[Tensor, "*rows D"], tokens: Int[Tensor, "*rows"]) -> Float[Tensor, "*rows V"]:
+        """Return the logits after `tokens`; after padding all tokens are equally likely."""
+        logits, visible = super()._logits(x, tokens), self._visible(tokens)
         return logits if visible is None else logits.masked_fill(~visible.unsqueeze(-1), 0.0)
 
 

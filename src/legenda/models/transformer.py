@@ -24,6 +24,7 @@ from legenda.decoding.generation import CacheLength, Decoder, RowState, append_k
 from legenda.errors import ConfigError
 from legenda.models.base import CaptionerConfig, Encoder, ModelConfig
 from legenda.models.layers import FeedForward, Residual, init_xavier_uniform_
+from legenda.models.positions import Positions
 from legenda.regions import Memory, Regions, masked_mean
 
 KeyValue = tuple[Tensor, Tensor]
@@ -185,25 +186,23 @@ class DecoderLayer(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "B K T D"],
+        x: Float[Tensor, "P D"],
+        positions: Positions,
         cross_kv: KeyValue,
         cross_attention_mask: Bool[Tensor, "B N"],
         attention_mask: Bool[Tensor, "B K T T"] | None = None,
-    ) -> Float[Tensor, "B K T D"]:
+    ) -> Float[Tensor, "P D"]:
         """Return the states of all positions.
 
         cross_kv: keys and values of the regions. attention_mask: which of the tokens up to it each position attends to;
         None for all.
         """
-        B, K, T, D = x.shape
-        x = x.view(B * K, T, D)
         normed = self.self_attn_residual.pre(x)
-        mask = None if attention_mask is None else attention_mask.flatten(0, 1)
-        attended = self.self_attn(normed, normed, normed, mask, is_causal=True).values
-        x = self.self_attn_residual.post(x, attended)
-        # the K rows of an image as one row of K * T queries, so that keys and values are not repeated
-        x = self._cross_attend(x.view(B, K * T, D), cross_kv, cross_attention_mask, need_weights=False).values
-        return self._feed_forward(x).view(B, K, T, D)
+        x = self.self_attn_residual.post(x, positions.attend(self.self_attn, normed, normed, attention_mask))
+        # the K rows of an image as one row of queries, so that keys and values are not repeated
+        queries = positions.by_image(x)
+        attended = self._cross_attend(queries, cross_kv, cross_attention_mask, need_weights=False).values
+        return self._feed_forward(positions.from_images(attended))
 
     def step(
         self,
@@ -233,7 +232,7 @@ class DecoderLayer(nn.Module):
         attended = self.cross_attn.attend(self.cross_attn.queries(normed), *cross_kv, mask, need_weights=need_weights)
         return AttentionOutput(self.cross_attn_residual.post(x, attended.values), attended.weights)
 
-    def _feed_forward(self, x: Float[Tensor, "B Q D"]) -> Float[Tensor, "B Q D"]:
+    def _feed_forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
         return self.feed_forward_residual.post(x, self.feed_forward(self.feed_forward_residual.pre(x)))
 
 
@@ -333,16 +332,19 @@ class TransformerDecoder(Decoder):
             x, next_kv, weights = layer.step(x, past_kv, state.length, cross_kv, memory.mask, current_mask)
             next_cache.append(next_kv)
         attention = None if weights is None else weights.transpose(1, 2)
-        return self._logits(x), TransformerState(state.length + 1, tuple(next_cache), next_mask, attention)
+        return self._logits(x, tokens), TransformerState(state.length + 1, tuple(next_cache), next_mask, attention)
 
-    def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
+    def forward(
+        self, tokens: Int[Tensor, "B K T"], memory: Memory, real: Bool[Tensor, "B K T"] | None = None
+    ) -> Float[Tensor, "*positions V"]:
         """Decode all positions at once."""
-        x, visible, mask = self._embed(tokens, 0), self._visible(tokens), None
+        positions, visible, mask = Positions(tokens.shape, real), self._visible(tokens), None
+        x = positions.pack(self._embed(tokens, 0))
         if visible is not None:
             mask = visible.unsqueeze(-2) | torch.eye(tokens.shape[-1], dtype=torch.bool, device=tokens.device)
         for layer, cross_kv in zip(self.layers, memory.cross_kv, strict=True):
-            x = layer(x, cross_kv, memory.mask, mask)
-        return self._logits(x)
+            x = layer(x, positions, cross_kv, memory.mask, mask)
+        return positions.unpack(self._logits(x, positions.pack(tokens)))
 
     def _embed(self, tokens: Int[Tensor, "B K T"], first: CacheLength) -> Float[Tensor, "B K T D"]:
         """Return the first layer's input; `first` is the position of the first token, counted from 0."""
@@ -352,7 +354,7 @@ class TransformerDecoder(Decoder):
         """Return which tokens later ones attend to; None for all."""
         return None
 
-    def _logits(self, x: Float[Tensor, "B K *T D"]) -> Float[Tensor, "B K *T V"]:
-        """Return the logits after states of the last layer."""
+    def _logits(self, x: Float[Tensor, "*rows D"], tokens: Int[Tensor, "*rows"]) -> Float[Tensor, "*rows V"]:  # noqa: ARG002
+        """Return the logits after `tokens`, whose states of the last layer are x."""
         x = self.norm(x)
         return F.linear(x, self.embedding.weight) if self.output is None else self.output(x)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -17,6 +17,7 @@ from legenda.decoding.generation import Decoder, RowState
 from legenda.models.base import CaptionerConfig, Encoder
 from legenda.models.layers import WordLSTM
 from legenda.models.packing import LinearMap
+from legenda.models.recurrent import RecurrentDecoder
 from legenda.regions import Memory, Regions, masked_mean
 
 
@@ -64,9 +65,13 @@ class UpDownEncoder(Encoder):
 class UpDownState(RowState):
     """Hidden states and cells of the attention LSTM (1) and of the language LSTM (2), all `(B, K, D)`.
 
-    attention: weights of the last step over the regions.
+    image_gates: the part of the first gates that the global feature contributes. attention: weights of the last step
+    over the regions.
     """
 
+    shared: ClassVar[tuple[str, ...]] = ("image_gates",)
+
+    image_gates: Float[Tensor, "B gates"]
     hidden1: Float[Tensor, "B K D"]
     cell1: Float[Tensor, "B K D"]
     hidden2: Float[Tensor, "B K D"]
@@ -74,10 +79,8 @@ class UpDownState(RowState):
     attention: Float[Tensor, "B K 1 N"] | None = None
 
 
-class UpDownDecoder(Decoder):
+class UpDownDecoder(RecurrentDecoder):
     """Two LSTMs with additive attention between them (section 3.2)."""
-
-    supports_static_state = True
 
     def __init__(self, config: UpDownConfig) -> None:
         super().__init__()
@@ -95,43 +98,41 @@ class UpDownDecoder(Decoder):
         return replace(memory, cross_kv=(self.attention.keys_values(memory.states, memory.states),))
 
     def init_state(self, memory: Memory, num_rows: int) -> UpDownState:
-        """Return zeros."""
+        """Return zeros, and the gates of the global feature."""
         zeros = memory.states.new_zeros(memory.mask.shape[0], num_rows, self.dim)
-        return UpDownState(zeros, zeros, zeros, zeros)
+        return UpDownState(self.maps()[2](memory.global_feature), zeros, zeros, zeros, zeros)
 
-    def step(
-        self, tokens: Int[Tensor, "B K"], state: UpDownState, memory: Memory
-    ) -> tuple[Float[Tensor, "B K V"], UpDownState]:
-        """Decode one token of each row."""
-        input_gates, maps = self._input_gates(tokens.unsqueeze(-1), memory)
-        state = self._recur(input_gates.squeeze(2), state, memory, maps)
-        return self.output(self.dropout(state.hidden2)), state
+    def maps(self) -> Sequence[LinearMap]:
+        """Return the maps of words, second hidden state, global feature and first hidden state to the first gates."""
+        return self.attention_lstm.linear_maps()
 
-    def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
-        """Decode token by token; embeddings and output layer are computed for all positions at once."""
-        input_gates, maps = self._input_gates(tokens, memory)
-        state, hidden = self.init_state(memory, tokens.shape[1]), []
-        for gates in input_gates.unbind(dim=2):
-            state = self._recur(gates, state, memory, maps)
-            hidden.append(state.hidden2)
-        return self.output(self.dropout(torch.stack(hidden, dim=2)))
+    def input_gates(self, tokens: Int[Tensor, "*rows"], maps: Sequence[LinearMap]) -> Float[Tensor, "*rows gates"]:
+        """Return what words add to the gates."""
+        return maps[0](self.dropout(self.embedding(tokens)))
 
-    def _input_gates(
-        self, tokens: Int[Tensor, "B K T"], memory: Memory
-    ) -> tuple[Float[Tensor, "B K T gates"], list[LinearMap]]:
-        """Return the part of the first gates that words and global feature contribute, and the other maps."""
-        map_words, map_second, map_image, map_hidden = self.attention_lstm.linear_maps()
-        gates = map_words(self.dropout(self.embedding(tokens)))
-        return gates + map_image(memory.global_feature)[:, None, None], [map_second, map_hidden]
+    def read(self, state: UpDownState) -> Float[Tensor, "B K D"]:
+        """Return the hidden state of the language LSTM."""
+        return state.hidden2
 
-    def _recur(
-        self, input_gates: Float[Tensor, "B K gates"], state: UpDownState, memory: Memory, maps: list[LinearMap]
+    def logits(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
+        """Return the logits of hidden states."""
+        return self.output(self.dropout(x))
+
+    def recur(
+        self,
+        gates: Float[Tensor, "B K gates"],
+        state: UpDownState,
+        memory: Memory,
+        maps: Sequence[LinearMap],
+        *,
+        need_weights: bool,  # noqa: ARG002
     ) -> UpDownState:
-        """Return the state after one position of all rows (Eqs. 1 to 5)."""
-        hidden1, cell1 = self.attention_lstm.step(input_gates, state.hidden2, state.hidden1, state.cell1, maps)
+        """Return the state after one position of all rows, always with attention weights (Eqs. 1 to 5)."""
+        gates, recurrent = gates + state.image_gates.unsqueeze(1), (maps[1], maps[3])
+        hidden1, cell1 = self.attention_lstm.step(gates, state.hidden2, state.hidden1, state.cell1, recurrent)
         queries = self.attention.queries(hidden1)
         attended, attention = self.attention.attend(queries, *memory.cross_kv[0], memory.mask)
         inputs = torch.cat([attended, hidden1], dim=-1).flatten(0, 1)
         previous = state.hidden2.flatten(0, 1), state.cell2.flatten(0, 1)
         hidden2, cell2 = (part.view_as(hidden1) for part in self.language_lstm(inputs, previous))
-        return UpDownState(hidden1, cell1, hidden2, cell2, attention.transpose(1, 2))
+        return UpDownState(state.image_gates, hidden1, cell1, hidden2, cell2, attention.transpose(1, 2))

@@ -21,6 +21,7 @@ from legenda.errors import ConfigError
 from legenda.models.base import CaptionerConfig, Encoder
 from legenda.models.layers import PostNormFeedForward, WordLSTM
 from legenda.models.packing import LinearMap, SplitLinear
+from legenda.models.recurrent import RecurrentDecoder
 from legenda.regions import Memory, Regions, masked_mean
 
 
@@ -262,10 +263,9 @@ class _GateMaps(NamedTuple):
     hidden: LinearMap
 
 
-class XLanDecoder(Decoder):
+class XLanDecoder(RecurrentDecoder):
     """An LSTM over embedding, global feature and context; attention queried by its state; the next context by GLU."""
 
-    supports_static_state = True
     attention: Any
 
     def __init__(self, config: XLanConfig) -> None:
@@ -294,44 +294,40 @@ class XLanDecoder(Decoder):
 
     def init_state(self, memory: Memory, num_rows: int) -> XLanState:
         """Return zeros, and the gates of the global feature."""
-        return self._init_state(memory, num_rows, self._gate_maps())
+        zeros = memory.states.new_zeros(memory.mask.shape[0], num_rows, self.dim)
+        return XLanState(self.maps().image(memory.global_feature), zeros, zeros, zeros)
 
-    def step(
-        self, tokens: Int[Tensor, "B K"], state: XLanState, memory: Memory
-    ) -> tuple[Float[Tensor, "B K V"], XLanState]:
-        """Decode one token of each row."""
-        maps = self._gate_maps()
-        input_gates = self._input_gates(tokens, maps) + state.image_gates.unsqueeze(1)
-        state = self._recur(input_gates, state, memory, maps)
-        return self.output(self.output_dropout(state.context)), state
-
-    def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
-        """Decode token by token; embeddings and output layer are computed for all positions at once."""
-        maps = self._gate_maps()
-        state = self._init_state(memory, tokens.shape[1], maps)
-        input_gates = self._input_gates(tokens, maps) + state.image_gates[:, None, None]
-        contexts = []
-        for gates in input_gates.unbind(dim=2):
-            state = self._recur(gates, state, memory, maps)
-            contexts.append(state.context)
-        return self.output(self.output_dropout(torch.stack(contexts, dim=2)))
-
-    def _gate_maps(self) -> _GateMaps:
+    def maps(self) -> _GateMaps:
+        """Return the linear maps of the LSTM's inputs to its gates."""
         words, image, *context, hidden = self.lstm.linear_maps()
         return _GateMaps(words, image, context[0] if context else image, hidden)
 
-    def _init_state(self, memory: Memory, num_rows: int, maps: _GateMaps) -> XLanState:
-        zeros = memory.states.new_zeros(memory.mask.shape[0], num_rows, self.dim)
-        return XLanState(maps.image(memory.global_feature), zeros, zeros, zeros)
-
-    def _input_gates(self, tokens: Int[Tensor, "*rows"], maps: _GateMaps) -> Float[Tensor, "*rows gates"]:
+    def input_gates(self, tokens: Int[Tensor, "*rows"], maps: _GateMaps) -> Float[Tensor, "*rows gates"]:
+        """Return what words add to the gates."""
         return maps.words(self.word_dropout(self.act(self.embedding(tokens))))
 
-    def _recur(self, input_gates: Tensor, state: XLanState, memory: Memory, maps: _GateMaps) -> XLanState:
-        """Return the state after one position of all rows."""
+    def read(self, state: XLanState) -> Float[Tensor, "B K D"]:
+        """Return the context."""
+        return state.context
+
+    def logits(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
+        """Return the logits of contexts."""
+        return self.output(self.output_dropout(x))
+
+    def recur(
+        self,
+        gates: Float[Tensor, "B K gates"],
+        state: XLanState,
+        memory: Memory,
+        maps: _GateMaps,
+        *,
+        need_weights: bool,  # noqa: ARG002
+    ) -> XLanState:
+        """Return the state after one position of all rows, always with attention weights."""
         context = self.context_dropout(state.context)
         recurrent = (maps.context, maps.hidden)
-        hidden, cell = self.lstm.step(input_gates, context, state.hidden, state.cell, recurrent)
+        gates = gates + state.image_gates.unsqueeze(1)
+        hidden, cell = self.lstm.step(gates, context, state.hidden, state.cell, recurrent)
         query, outputs, attention_weights = hidden, [hidden], None
         for attention, (keys, values) in zip(self.attention, memory.cross_kv, strict=True):
             attended = attention.attend(attention.queries(query), keys, values, memory.mask)

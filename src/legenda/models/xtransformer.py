@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -12,13 +14,14 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from legenda.attention.multi_head import Dropout
-from legenda.attention.x_linear import create_act
+from legenda.attention.multi_head import AttentionOutput, Dropout
+from legenda.attention.x_linear import XLinearAttention, create_act
 from legenda.config import Count, NonNegativeCount, PositiveInt, Probability
 from legenda.decoding.generation import CacheLength, Decoder, RowState, append_kv, empty_kv
 from legenda.errors import ConfigError
 from legenda.models.base import Encoder
 from legenda.models.layers import PostNormFeedForward
+from legenda.models.positions import Positions
 from legenda.models.transformer import attend_cached
 from legenda.models.xlan import ConcatUpdate, XLinearConfig, XLinearEncoder
 from legenda.regions import Memory
@@ -96,19 +99,19 @@ class XTransformerLayer(nn.Module):
 
     def forward(
         self,
-        query: Float[Tensor, "B K T D"],
-        x: Float[Tensor, "B K T D"],
-        token_mask: Bool[Tensor, "B K T"],
+        query: Float[Tensor, "P D"],
+        x: Float[Tensor, "P D"],
+        self_attend: Callable[[XLinearAttention, Tensor, Tensor], Tensor],
+        positions: Positions,
         cross_kv: KeyValue,
         cross_attention_mask: Bool[Tensor, "B N"],
-    ) -> tuple[Float[Tensor, "B K T D"], Float[Tensor, "B K T D"]]:
-        """Return query and tokens of all positions; token_mask: which tokens may be attended to."""
-        rows = x.flatten(0, 1)
-        attended = self.self_attn(query.flatten(0, 1), rows, rows, token_mask.flatten(0, 1), is_causal=True).values
-        # the K rows of an image as one row of K * T queries, so that keys and values are not repeated
-        attended = attended.view_as(x).flatten(1, 2)
-        query, x, _ = self._cross_attend(attended, x.flatten(1, 2), cross_kv, cross_attention_mask)
-        return query.unflatten(1, token_mask.shape[1:]), x.unflatten(1, token_mask.shape[1:])
+    ) -> tuple[Float[Tensor, "P D"], Float[Tensor, "P D"]]:
+        """Return query and tokens of all positions; self_attend: attends from the query to the tokens up to it."""
+        attended = x + self.dropout(self_attend(self.self_attn, query, x))
+        # the K rows of an image as one row of queries, so that keys and values are not repeated
+        queries = positions.by_image(self.kv_norm(attended))
+        image = self._cross_attend(queries, cross_kv, cross_attention_mask).values
+        return self._update(attended, positions.from_images(image), x)
 
     def step(
         self,
@@ -126,24 +129,23 @@ class XTransformerLayer(nn.Module):
         present token, may be attended to.
         """
         attended, kv = attend_cached(self.self_attn, query, x, past_kv, length, token_mask)
-        query, x, weights = self._cross_attend(attended, x, cross_kv, cross_attention_mask)
-        return query, x, kv, weights
+        attended = x + self.dropout(attended)
+        image = self._cross_attend(self.kv_norm(attended), cross_kv, cross_attention_mask)
+        return *self._update(attended, image.values, x), kv, image.weights
 
     def _cross_attend(
-        self,
-        attended: Float[Tensor, "B Q D"],
-        x: Float[Tensor, "B Q D"],
-        cross_kv: KeyValue,
-        attention_mask: Bool[Tensor, "B N"],
-    ) -> tuple[Float[Tensor, "B Q D"], Float[Tensor, "B Q D"], Float[Tensor, "B H Q N"]]:
-        """Return query and tokens after cross-attention, and the weights; attended: output of self-attention."""
-        attended = x + self.dropout(attended)
-        queries = self.cross_attn.queries(self.kv_norm(attended))
-        image = self.cross_attn.attend(queries, *cross_kv, attention_mask)
-        query = self.query_norm(attended + self.dropout(image.values))
+        self, normed: Float[Tensor, "B Q D"], cross_kv: KeyValue, attention_mask: Bool[Tensor, "B N"]
+    ) -> AttentionOutput:
+        return self.cross_attn.attend(self.cross_attn.queries(normed), *cross_kv, attention_mask)
+
+    def _update(
+        self, attended: Float[Tensor, "*rows D"], image: Float[Tensor, "*rows D"], x: Float[Tensor, "*rows D"]
+    ) -> tuple[Float[Tensor, "*rows D"], Float[Tensor, "*rows D"]]:
+        """Return query and tokens after both attentions; image: output of cross-attention."""
+        query = self.query_norm(attended + self.dropout(image))
         if self.update is not None and self.feed_forward is not None:
             x = self.feed_forward(self.update(query, x))
-        return query, x, image.weights
+        return query, x
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,19 +236,25 @@ class XTransformerDecoder(Decoder):
         state = XTransformerState(length + 1, state.image, tuple(next_cache), token_mask, total, attention)
         return self._gate(queries), state
 
-    def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
+    def forward(
+        self, tokens: Int[Tensor, "B K T"], memory: Memory, real: Bool[Tensor, "B K T"] | None = None
+    ) -> Float[Tensor, "*positions V"]:
         """Decode all positions at once."""
-        x = self._embed(tokens, 0)
+        positions, x = Positions(tokens.shape, real), self._embed(tokens, 0)
         token_mask = tokens != 0
         token_mask[..., 0] = True
         totals = (x * token_mask.unsqueeze(-1)).cumsum(dim=2)
         image = self.from_image(memory.global_feature)[:, None, None]
-        query = self._query(image, totals / token_mask.cumsum(dim=2).unsqueeze(-1))
-        queries = [query]
+        query = positions.pack(self._query(image, totals / token_mask.cumsum(dim=2).unsqueeze(-1)))
+        x, queries = positions.pack(x), [query]
+        self_attend = partial(positions.attend, mask=token_mask)
+        if real is not None and x.device.type == "cpu":  # on GPUs sums over a list of pairs have no fixed order
+            i, j = positions.pairs(token_mask)
+            self_attend = partial(XLinearAttention.attend_pairs, i=i, j=j)
         for layer, cross_kv in zip(self.layers, memory.cross_kv, strict=True):
-            query, x = layer(query, x, token_mask, cross_kv, memory.mask)
+            query, x = layer(query, x, self_attend, positions, cross_kv, memory.mask)
             queries.append(query)
-        return self._gate(queries)
+        return positions.unpack(self._gate(queries))
 
     def _embed(self, tokens: Int[Tensor, "B K T"], first: CacheLength) -> Float[Tensor, "B K T D"]:
         x = self.embedding(tokens)

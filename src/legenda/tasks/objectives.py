@@ -22,8 +22,8 @@ PADDING = -1
 
 
 def cross_entropy(
-    logits: Float[Tensor, "B K T V"],
-    targets: Int[Tensor, "B K T"],
+    logits: Float[Tensor, "*rows V"],
+    targets: Int[Tensor, "*rows"],
     label_smoothing: float = 0.0,
     label_smoothing_target: Literal["all", "non_target"] = "all",
     *,
@@ -124,14 +124,14 @@ class CaptionObjective(Objective):
         """Return the tensors of the images' regions."""
         return regions_to_batch(self.split.read(indices))
 
-    def sum_cross_entropy(self, logits: Float[Tensor, "B K T V"], targets: Int[Tensor, "B K T"]) -> Float[Tensor, ""]:
-        """Return the cross-entropy with the configured label smoothing, summed over tokens."""
+    def sum_cross_entropy(self, logits: Float[Tensor, "*rows V"], targets: Int[Tensor, "*rows"]) -> Float[Tensor, ""]:
+        """Return the cross-entropy with the configured label smoothing, summed over the tokens that are not -1."""
         config = self.config
         return cross_entropy(logits, targets, config.label_smoothing, config.label_smoothing_target, reduction="sum")
 
 
 class CrossEntropy(CaptionObjective):
-    """Cross-entropy of the reference captions, all positions of all rows at once (teacher forcing)."""
+    """Cross-entropy of the reference captions (teacher forcing)."""
 
     @torch.no_grad()
     def prepare(self, indices: np.ndarray, batch: Batch, epoch: int) -> PreparedBatch:  # noqa: ARG002
@@ -147,7 +147,14 @@ class CrossEntropy(CaptionObjective):
     def forward(self, batch: Batch, *prepared: Any) -> Float[Tensor, ""]:
         """Return the sum over all tokens."""
         inputs, targets = prepared
-        return self.sum_cross_entropy(self.model(batch_to_regions(batch), inputs), targets)
+        real = without_padding(targets != PADDING)
+        logits = self.model(batch_to_regions(batch), inputs, real)
+        return self.sum_cross_entropy(logits, targets if real is None else targets[real])
+
+
+def without_padding(real: Bool[Tensor, "B K T"]) -> Bool[Tensor, "B K T"] | None:
+    """Return which positions a decoder computes; None for all in torch.compile, where no size depends on lengths."""
+    return None if torch.compiler.is_compiling() else real
 
 
 def shift_right(captions: Int[Tensor, "B K T"], eos_token_id: int) -> tuple[Int[Tensor, "B K t"], Int[Tensor, "B K t"]]:

@@ -37,6 +37,7 @@ from legenda.tasks.objectives import (
     policy_gradient_normalizer,
     shift_right,
     token_mask,
+    without_padding,
 )
 from legenda.text import Vocabulary, ptb_tokenize
 
@@ -328,7 +329,7 @@ class SelfCriticalObjective(CaptionObjective):
             health = measure_samples(tokens, mask, output[0], advantage, eos_token_id, self.bad_endings)
             return Loss((policy_gradient(output[0], advantage, mask), *output[1:]), {"reward": mean, **health})
 
-        return PreparedBatch((inputs, tokens, xe_inputs, xe_targets), tuple(normalizers), finish)
+        return PreparedBatch((inputs, tokens, mask, xe_inputs, xe_targets), tuple(normalizers), finish)
 
     def sample_targets(self, indices: np.ndarray, generator: torch.Generator) -> Batch:
         """Return reference captions where the loss has a cross-entropy term."""
@@ -336,12 +337,17 @@ class SelfCriticalObjective(CaptionObjective):
 
     def forward(self, batch: Batch, *prepared: Any) -> tuple[Tensor, ...]:
         """Return log-probabilities `(B, K, T)` of the sampled tokens, and the summed cross-entropy where weighted."""
-        inputs, tokens, xe_inputs, xe_targets = prepared
-        memory = self.model.encode(batch_to_regions(batch))
-        log_probs = token_log_probs(self.model.decoder(inputs, memory), tokens, self.generation_config.suppress_tokens)
+        inputs, tokens, mask, xe_inputs, xe_targets = prepared
+        memory, real = self.model.encode(batch_to_regions(batch)), without_padding(mask)
+        logits, chosen = self.model.decoder(inputs, memory, real), tokens if real is None else tokens[real]
+        log_probs = token_log_probs(logits, chosen, self.generation_config.suppress_tokens)
+        if real is not None:
+            log_probs = log_probs.new_zeros(tokens.shape).masked_scatter(real, log_probs)
         if xe_inputs is None:
             return (log_probs,)
-        return log_probs, self.sum_cross_entropy(self.model.decoder(xe_inputs, memory), xe_targets)
+        real = without_padding(xe_targets != PADDING)
+        logits = self.model.decoder(xe_inputs, memory, real)
+        return log_probs, self.sum_cross_entropy(logits, xe_targets if real is None else xe_targets[real])
 
     def _sample(
         self, model: Captioner, regions: Regions
@@ -366,8 +372,8 @@ class SelfCriticalObjective(CaptionObjective):
 
 
 def token_log_probs(
-    logits: Float[Tensor, "B K T V"], tokens: Int[Tensor, "B K T"], suppress_tokens: tuple[int, ...] = ()
-) -> Float[Tensor, "B K T"]:
+    logits: Float[Tensor, "*rows V"], tokens: Int[Tensor, "*rows"], suppress_tokens: tuple[int, ...] = ()
+) -> Float[Tensor, "*rows"]:
     """Return the log-probability of each token among those that are not suppressed."""
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if suppress_tokens:

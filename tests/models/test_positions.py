@@ -1,0 +1,86 @@
+"""Padding is not computed: losses and gradients of the real positions are those of all positions."""
+
+import pytest
+import torch
+from model_cases import FEATURES, REPRESENTATIVES, VOCABULARY, build_model
+
+import legenda
+from legenda import Regions
+from legenda.attention import x_linear
+
+LENGTHS = {
+    "ragged, a row of one token and one without": [[5, 1], [3, 5], [2, 0]],
+    "an image without tokens": [[2, 4], [0, 0], [1, 1]],
+    "equal": [[5, 5], [5, 5], [5, 5]],
+    "shorter than the batch": [[2, 3], [3, 1], [1, 1]],
+    "one row an image": [[4], [1], [5]],
+}
+DECODERS = {"ngsan", "aoanet", "mdsan", "xlan", "xtransformer", "updown", "meshed", "xlan.table3.base"} | {
+    "coco.xlan_paper",
+    "coco.aoanet_paper",
+    "aoanet.table4.refine",
+    "aoanet.table4.lstm_aoa",
+}
+"""Models with different decoders."""
+
+
+def real_tokens(lengths: list[list[int]]) -> torch.Tensor:
+    return torch.arange(max(5, *map(max, lengths))) < torch.tensor(lengths).unsqueeze(-1)
+
+
+def gradients(model, loss: torch.Tensor) -> dict[str, torch.Tensor]:
+    model.zero_grad()
+    loss.backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def assert_same_without_padding(model, regions: Regions, tokens: torch.Tensor, real: torch.Tensor) -> None:
+    weights = torch.randn(int(real.sum()), model.config.vocab_size, dtype=torch.float64)
+    expected = model(regions, tokens)[real]
+    found = model(regions, tokens, real)
+    torch.testing.assert_close(found, expected, atol=1e-9, rtol=0)
+    before, after = (gradients(model, (logits * weights).sum()) for logits in (expected, found))
+    assert before.keys() == after.keys()
+    for name, gradient in before.items():
+        torch.testing.assert_close(
+            after[name], gradient, atol=1e-7, rtol=1e-6, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[] if case in DECODERS else pytest.mark.slow) for case in REPRESENTATIVES]
+)
+def test_logits_and_gradients_are_those_of_all_positions(case, lengths, draw_regions):
+    model = build_model(case).double()
+    regions = draw_regions((5, 3, 1), dim=FEATURES).to(torch.float64)
+    real = real_tokens(lengths)
+    tokens = torch.randint(VOCABULARY, real.shape, generator=torch.Generator().manual_seed(2)).masked_fill(~real, 0)
+    try:
+        assert_same_without_padding(model, regions, tokens, real)
+    finally:
+        model.float()
+
+
+@pytest.mark.parametrize("chunk", [x_linear.CHUNK_SIZE, 4])
+def test_padding_is_hidden_where_a_decoder_has_a_token_for_it(monkeypatch, chunk, draw_regions):
+    monkeypatch.setattr(x_linear, "CHUNK_SIZE", chunk)
+    real = real_tokens(LENGTHS["ragged, a row of one token and one without"])
+    for name, options in (("mdsan", {"pad_token_id": 3, "num_layers": 1}), ("xtransformer", {"num_layers": 0})):
+        torch.manual_seed(0)
+        sizes = {"dim": 8, "num_heads": 2, "ff_dim": 8, "vocab_size": VOCABULARY, "feature_dim": FEATURES}
+        model = legenda.create_model(name, **sizes, **options).double().eval()
+        tokens = torch.randint(4, real.shape, generator=torch.Generator().manual_seed(2))  # padding inside rows too
+        assert_same_without_padding(model, draw_regions((5, 3, 1), dim=FEATURES).to(torch.float64), tokens, real)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["aoanet", "mdsan", "updown", "xlan", "xtransformer"])
+def test_models_as_wide_as_in_their_papers(name, draw_regions):
+    torch.manual_seed(0)
+    layers = {"xlan": {"num_layers": 1}, "xtransformer": {"num_layers": 1, "decoder_layers": 2}, "updown": {}}
+    options = layers.get(name, {"num_layers": 1})
+    model = legenda.create_model(name, vocab_size=300, feature_dim=64, **options).double().eval()
+    real = torch.arange(17) < torch.tensor([[17, 9, 1], [11, 10, 10]]).unsqueeze(-1)
+    tokens = torch.randint(1, 300, real.shape).masked_fill(~real, 0)
+    assert_same_without_padding(model, draw_regions((9, 9), dim=64).to(torch.float64), tokens, real)
