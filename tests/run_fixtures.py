@@ -67,7 +67,11 @@ def make_run(tmp_path_factory, sized) -> Callable[..., Path]:
         model = TASKS.get(task)(opened).create(name, small | (options or {})).eval()
         path = tmp_path_factory.mktemp("runs") / (folder or name)
         extractor = getattr(opened.train, "extractor", None)
-        described = {"name": f"scenes.{name}", "data": to_json(data, path), "extractor": extractor}
+        described = {
+            "name": f"scenes.{name}",
+            "data": to_json(data, path),
+            "extractor": extractor and extractor.to_json(),
+        }
         return model.save(path, **(described | {"task": task} | sections))
 
     return make

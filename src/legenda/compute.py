@@ -6,17 +6,16 @@ import os
 import re
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import model_validator
 
-from legenda.config import Config
+from legenda.config import Config, Precision
 from legenda.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
 
-Precision = Literal["float32", "bf16", "fp16"]
 _DTYPES = {"float32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar, cast, get_origin
+from typing import Annotated, Any, Literal, Self, TypeVar, cast, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -32,6 +32,8 @@ NonNegativeFloat = Annotated[float, Field(ge=0, le=2.0**63)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 PositiveFraction = Annotated[float, Field(gt=0, le=1)]
+Precision = Literal["float32", "bf16", "fp16"]
+"""The precision in which models compute."""
 
 
 class _ConfigMeta(type(BaseModel)):

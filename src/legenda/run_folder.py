@@ -106,7 +106,7 @@ _KINDS = {
     "model": dict,
     "data": dict,
     "init_from": str,
-    "extractor": str,
+    "extractor": str | dict,
     "environment": dict,
     "format_version": int,
 }

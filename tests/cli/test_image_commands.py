@@ -179,7 +179,7 @@ def test_features_are_converted_and_described(run_command, tmp_path):
     assert out.startswith(f"{tmp_path / 'b.hdf5'}: 2 images, 2 regions of width 4 in float16, with boxes, by x-1; ")
     _, again, _ = run_command(f"convert {tmp_path / 'b.hdf5'} {tmp_path / 'c'} --float16")
     assert again.split("checksum ")[1].split(";")[0] == out.split("checksum ")[1].split(";")[0]
-    assert open_features(tmp_path / "c").extractor == "x-1"
+    assert open_features(tmp_path / "c").extractor.name == "x-1"
     assert "name the feature stores to read and, last, the one to write" in error_of(
         run_command(f"convert {tmp_path / 'a.safetensors'}")
     )
@@ -188,8 +188,11 @@ def test_features_are_converted_and_described(run_command, tmp_path):
 @pytest.mark.parametrize(
     ("extractor", "message"),
     [
-        ("bottom-up@12345678", "name its file, as in --extractor bottom-up:FILE"),
-        ("hf:x@28frames", "captions videos, by features of their frames, and takes no images"),
+        ({"name": "bottom-up", "digest": "12345678"}, "name its file, as in --extractor bottom-up:FILE"),
+        (
+            {"name": "hf", "model": "x", "frames": {"num_frames": 28}},
+            "captions videos, by features of their frames, and takes no images",
+        ),
         ("hf:nobody/no-model", "hf:nobody/no-model is not complete on this machine; add --allow-download"),
     ],
 )

@@ -69,7 +69,7 @@ def write_karpathy(folder, *, boxes: bool = True, leave_out: tuple[str, ...] = (
 def test_karpathy_data_pairs_captions_with_the_features_of_the_same_image(tmp_path):
     opened = write_karpathy(tmp_path).open(nothing)
     assert (opened.feature_dim, opened.has_boxes) == (3, True)
-    assert opened.train.extractor == opened.validation.extractor == "mine-0123abcd"
+    assert opened.train.extractor.name == opened.validation.extractor.name == "mine-0123abcd"
     assert opened.train.ids == ("0", "1", "2")  # image 3 has no captions
     assert opened.validation.ids == ("4",)
     assert opened.train.references[1] == ("A dog number 1.", "A dog runs!")
@@ -122,7 +122,7 @@ def test_scenes_data_has_regions_references_and_scores():
     opened = data.open(nothing)
     assert (len(opened.train), len(opened.validation), len(data.split("test"))) == (9, 3, 6)
     assert (opened.feature_dim, opened.has_boxes) == (FEATURE_DIM, True)
-    assert (opened.train.extractor, opened.train.source) == ("scenes", "scenes")
+    assert (opened.train.extractor.name, opened.train.source) == ("scenes", "scenes")
     assert opened.train.ids[0] == "train-4-000000"
     regions = opened.train.read(np.array([5, 1]))
     assert regions.features.shape == (2, 7, FEATURE_DIM)

@@ -103,7 +103,7 @@ def test_a_backbone_is_trained_from_a_stream(parquet, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     main(["train", "scenes.transformer", "--out", "run", "data.kind=hf", *data, *sizes, "training.monitor=ROUGE-L"])
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert config["extractor"] == "pixels:16"
+    assert config["extractor"] == {"name": "pixels", "model": "16"}
     main(["evaluate", "run", "--split", "val"])
     assert len(json.loads((tmp_path / "run" / "evaluation_val.json").read_text())["captions"]) == 6
 

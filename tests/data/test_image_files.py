@@ -95,7 +95,7 @@ def test_a_frozen_backbone_writes_its_features_once(table, backbone, tmp_path):
     main([*options(table, backbone, trained=False), "--out", str(tmp_path / "again")])
     assert store.stat().st_mtime_ns == before
     assert legenda.load(out).backbone is None
-    assert json.loads((out / "config.json").read_text())["extractor"].startswith("hf:")
+    assert json.loads((out / "config.json").read_text())["extractor"]["name"] == "hf"
 
 
 def test_a_trained_backbone_is_saved_with_the_captioner(table, backbone, tmp_path, capsys):

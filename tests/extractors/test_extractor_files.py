@@ -36,7 +36,7 @@ def test_a_file_extracts_and_its_name_changes_with_it(tmp_path):
     ((features, boxes),) = run_extractor(extractor, [RED], ["a.png"])
     assert features.tolist() == [[200, 0, 0]]
     assert boxes is not None
-    assert extractor.name.startswith("mine-")
+    assert extractor.name.startswith("mine@")
     assert load_extractor(write(tmp_path, SOURCE)).name == extractor.name
     assert load_extractor(write(tmp_path, SOURCE + "\n# changed\n")).name != extractor.name
     assert [path.name for path in tmp_path.iterdir()] == ["mine.py"]

@@ -13,7 +13,8 @@ from legenda.compute import ComputeOptions
 from legenda.errors import LegendaError
 from legenda.extractors import load_extractor
 from legenda.extractors.torchvision import extract_regions
-from legenda.features.extractors import is_registered, needs_no_file, split_name
+from legenda.features.extractors import is_registered, needs_no_file
+from legenda.images.identity import ExtractorIdentity
 
 transformers = pytest.importorskip("transformers")
 SIDE = 32
@@ -127,7 +128,7 @@ def test_a_detr_returns_the_regions_of_its_queries(tmp_path, make, kind):
     assert fixed.name == f"{extractor.name}@5regions"
     assert [features.shape for features, _ in fixed.extract(images)] == [(5, 16), (5, 16)]
     with pytest.raises(LegendaError, match="has 14 queries, fewer than 36 regions"):
-        load_extractor(f"hf:{tmp_path}@36regions")
+        load_extractor(f"hf:{tmp_path}", num_regions=36)
 
 
 def test_a_faster_rcnn_returns_the_features_of_its_boxes():
@@ -158,8 +159,6 @@ def test_the_stored_name_has_weights_and_precision(tmp_path):
     torch.manual_seed(1)
     backbones()["vit"]().save_pretrained(tmp_path / "mine")
     assert load_extractor(f"hf:{tmp_path / 'mine'}").name != name
-    names = (name, "hf:facebook/dinov2-base", "torchvision:x@fp16", "bottom-up@12", "torchvision:x@36regions@fp16")
-    assert [needs_no_file(n) for n in names] == [False, True, True, False, True]
-    assert split_name("bottom-up@12345678@36regions@bf16") == ("bottom-up@12345678", 36, "bf16")
-    assert split_name("bottom-up@12345678@36regions@bf16").ending == "@36regions@bf16"
+    published = ExtractorIdentity(name="hf", model="facebook/dinov2-base", precision="bf16", regions=36)
+    assert [needs_no_file(identity) for identity in (bf16.identity, published)] == [False, True]
     assert [is_registered(n) for n in ("hf:x", "bottom-up", "mine.py", "scenes")] == [True, True, False, True]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
+from legenda.errors import DataError
 from legenda.extractors import Extractor, extract_store, load_extractor
 from legenda.features.readers import open_features
 from legenda.images.extractor import find_mismatch
-from legenda.images.regions import TOLERANCE, ExtractorIdentity, extractor_name
+from legenda.images.identity import TOLERANCE, ExtractorIdentity, FrameSampling
 
 SOURCE = (Path(__file__).resolve().parents[2] / "examples" / "my_extractor.py").read_text(encoding="utf-8")
 SCALED = SOURCE.replace("/ 255.0", "/ 255.0 * {factor}")
@@ -27,7 +29,7 @@ def recorded(tmp_path) -> ExtractorIdentity:
     """The identity that a store of the extractor holds."""
     Image.new("RGB", (20, 20), "red").save(tmp_path / "image.png")
     extract_store([tmp_path / "image.png"], written(tmp_path, SOURCE), tmp_path / "f.safetensors")
-    return ExtractorIdentity.parse(open_features(tmp_path / "f.safetensors").extractor)
+    return open_features(tmp_path / "f.safetensors").extractor
 
 
 @pytest.mark.parametrize(
@@ -45,7 +47,7 @@ def test_an_extractor_with_equal_features_is_the_same(tmp_path, recorded, source
         (SCALED.format(factor=1.1), "mine", "differs by 10% on the test image, where 1% is the limit"),
         (SOURCE.replace("reshape(-1, 3)", "reshape(-1, 6)").replace("GRID = 4", "GRID = 4"), "mine", "not compared"),
         (SOURCE + 'VERSION = "2"\n', "mine", "has the version '2', not ''"),
-        (SOURCE, "yours", "is yours-"),
+        (SOURCE, "yours", "is yours@"),
     ],
     ids=["scale", "fails", "version", "name"],
 )
@@ -55,12 +57,24 @@ def test_what_differs_is_named(tmp_path, recorded, source, name, message):
     assert message in difference
 
 
-def test_the_text_of_an_identity_is_read_back(recorded):
-    assert (recorded.base_name, recorded.feature_dim, recorded.version) == ("mine", 3, "")
+def test_an_identity_is_read_back_from_each_of_its_forms(recorded):
+    assert (recorded.name, recorded.feature_dim, recorded.version, len(recorded.digest)) == ("mine", 3, "", 8)
     assert len(recorded.fingerprint) == 7
-    text = str(recorded)
-    assert ExtractorIdentity.parse(text) == recorded
-    assert extractor_name(text) == recorded.name
-    versioned = ExtractorIdentity("a-01234567", "1:2", 4, (1.0, -0.5))
-    assert ExtractorIdentity.parse(str(versioned)) == versioned
-    assert ExtractorIdentity.parse("odd#name") == ExtractorIdentity("odd#name")
+    sampled = ExtractorIdentity(
+        name="hf", model="a/b@c:d", regions=36, precision="bf16", frames=FrameSampling(num_frames=8)
+    )
+    assert str(sampled) == "hf:a/b@c:d@36regions@bf16@8frames"
+    for identity in (recorded, sampled):
+        stored = identity.to_json()
+        assert ExtractorIdentity.read(stored, "here") == ExtractorIdentity.read(json.dumps(stored), "here") == identity
+    short = ExtractorIdentity(name="hf", model="a/b@c:d")
+    assert ExtractorIdentity.read("hf:a/b@c:d", "here") == short
+    assert sampled.find_difference(short) == "is hf:a/b@c:d"
+
+
+@pytest.mark.parametrize(
+    "value", ["{", '{"name": 1}', {"model": "x"}, {"name": "x", "colour": 1}, 7, {"name": "x", "regions": 0}]
+)
+def test_what_is_no_identity_is_refused_by_the_name_of_its_file(value):
+    with pytest.raises(DataError, match=r"^f\.json: "):
+        ExtractorIdentity.read(value, "f.json")

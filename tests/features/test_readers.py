@@ -129,7 +129,7 @@ def test_every_kind_gives_the_same_regions_with_boxes(tmp_path, kind):
 @pytest.mark.parametrize("kind", BARE)
 def test_every_kind_gives_the_same_regions_without_boxes(tmp_path, kind):
     store = open_features(BARE[kind](tmp_path))
-    assert (store.has_boxes, store.extractor) == (False, "unnamed")
+    assert (store.has_boxes, store.extractor.name) == (False, "unnamed")
     np.testing.assert_array_equal(store.read(["25"]).features[0], features_of("25"))
     np.testing.assert_array_equal(store.read([store.index("25")]).features[0], features_of("25"))
 

@@ -87,7 +87,9 @@ def images(tmp_path) -> Path:
 def commands(images, make_run, tmp_path) -> dict[str, str]:
     """The commands of both kinds of jobs."""
     options = f"--extractor {tmp_path / 'mine.py'} --device cpu --workers 2 --shard-size 3 --batch-size 2"
-    run = make_run("ngsan", ScenesData(train=40, validation=2), extractor=load_extractor(tmp_path / "mine.py").name)
+    run = make_run(
+        "ngsan", ScenesData(train=40, validation=2), extractor=load_extractor(tmp_path / "mine.py").identity.to_json()
+    )
     return {"captions": f"caption {images} --model {run} {options}", "features": f"extract {images} {options}"}
 
 
@@ -112,7 +114,7 @@ def test_a_worker_that_is_killed_is_replaced(commands, run_command, tmp_path, en
     assert not (tmp_path / "deadly").exists()  # it was killed
     assert len(set((tmp_path / "calls.txt").read_text().split()) - {str(os.getpid())}) >= 2
     assert code == 2
-    assert "f.safetensors: 11 images by mine-" in out
+    assert "f.safetensors: 11 images by mine@" in out
     assert (tmp_path / "f.safetensors").read_bytes() == (tmp_path / "expected.safetensors").read_bytes()
 
 

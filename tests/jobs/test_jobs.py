@@ -19,11 +19,13 @@ from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.extractors import Extractor, extract_store
 from legenda.features import open_features
 from legenda.features.extraction import FeatureTask, extract_shards
+from legenda.images.identity import ExtractorIdentity
 from legenda.jobs import Job, open_job, run_job
 from legenda.models.weights import save_weights
 from legenda.run_folder import WEIGHTS
 
 SHARD_SIZE, BATCH_SIZE = 4, 3
+COLORS = ExtractorIdentity(name="colors")
 
 
 class Killed(KeyboardInterrupt):
@@ -72,7 +74,7 @@ def start(out: Path, *sources: Path | str, allow_urls: bool = False, **options: 
 
 
 def run(job: Job, colors: Callable[..., Any] | None = None) -> Any:
-    return run_job(job, lambda _: FeatureTask(Extractor("colors", colors or Colors()), "colors", None, BATCH_SIZE))
+    return run_job(job, lambda _: FeatureTask(Extractor("colors", colors or Colors()), COLORS, None, BATCH_SIZE))
 
 
 def all_lines(job: Job) -> list[dict[str, Any]]:

@@ -40,7 +40,7 @@ def test_a_run_leaves_a_model_its_history_and_its_state(completed_run):
     assert config["model"]["name"] == "ngsan"
     assert config["model"]["dim"] == 16
     assert config["training"]["schedule"]["warmup_steps"] == 3
-    assert (config["name"], config["extractor"]) == ("a test", "scenes")
+    assert (config["name"], config["extractor"]) == ("a test", {"name": "scenes"})
     assert (read_progress(completed_run).epoch, read_progress(completed_run).step) == (4, 24)
     assert is_finished(completed_run, "a test")
     model = legenda.load(completed_run)

@@ -34,7 +34,6 @@ def run(options: ConvertOptions) -> None:
     if len(options.paths) < 2:
         raise ConfigError("name the feature stores to read and, last, the one to write")
     from legenda.features.convert import convert
-    from legenda.images.regions import extractor_name
     from legenda.io import locked
     from legenda.terminal import progress_bar
 
@@ -53,6 +52,6 @@ def run(options: ConvertOptions) -> None:
     boxes = "with boxes" if report.has_boxes else "without boxes"
     print(
         f"{out}: {report.images} images, {report.regions} regions of width {report.feature_dim} in {dtype}, {boxes}, "
-        f"by {extractor_name(report.extractor)}; checksum {report.checksum}; "
+        f"by {report.extractor}; checksum {report.checksum}; "
         f"{report.images / max(report.seconds, 1e-9):.0f} images/s"
     )

@@ -13,9 +13,10 @@ from legenda.compute import ComputeOptions, Precision
 from legenda.config import Config, PositiveFloat, PositiveInt
 from legenda.errors import ConfigError, import_extra
 from legenda.extractors import load_extractor
-from legenda.features.extraction import FeatureTask, extract_file, extract_shards, load_features, sampled_identity
+from legenda.features.extraction import FeatureTask, extract_file, extract_shards, load_features
 from legenda.features.extractors import absolute_name
 from legenda.images import FrameSampling
+from legenda.images.extractor import identify
 from legenda.images.files import Medium, find_names
 from legenda.jobs.engine import Load, run_job
 from legenda.terminal import progress_bar
@@ -99,7 +100,7 @@ def run(options: ExtractOptions) -> None:
     name = absolute_name(options.extractor)
     compute = options.computes()[0] if engine == "local" else ComputeOptions(device="cpu", precision=options.precision)
     extractor = load_extractor(name, compute, options.num_regions)
-    identity = sampled_identity(extractor, sampling)
+    identity = identify(extractor, sampling)
     settings = {"identity": identity, "sampling": sampling, "batch_size": options.batch_size}
     load: Load = partial(load_features, name, options.precision, options.num_regions, settings)
     if engine == "local":

@@ -16,11 +16,12 @@ from zlib import crc32
 import numpy as np
 
 from legenda.config import Config, PositiveInt
-from legenda.data.scenes import FEATURE_DIM, SceneCounts, SceneSplit, truth_scores
+from legenda.data.scenes import FEATURE_DIM, SCENES, SceneCounts, SceneSplit, truth_scores
 from legenda.data.scenes.dataset import scene_reader
 from legenda.errors import DataError
 from legenda.features.base import ConcatFeatureStore, FeatureStore, RegionReader
 from legenda.features.readers import open_features
+from legenda.images.identity import ExtractorIdentity
 from legenda.metrics.cider import COCO, DocumentFrequencies, coco_frequencies
 from legenda.text import Vocabulary, ptb_tokenize
 from legenda.text.annotations import CaptionedImage, Restval, read_annotations
@@ -107,7 +108,7 @@ class CaptionDataset:
     references: tuple[tuple[str, ...], ...]
     read: RegionReader
     source: str
-    extractor: str
+    extractor: ExtractorIdentity
     score: Scorer | None = None
     tokenize: Callable[[], TokenizedCaptions] | None = None
     open_images: Callable[[np.ndarray], list[Image.Image]] | None = None
@@ -171,7 +172,7 @@ def scene_captions(scene_split: SceneSplit) -> CaptionDataset:
     """Scenes as a caption set; `score` checks captions against the scenes."""
     scenes = {scene.id: scene for scene in scene_split.scenes}
     score = partial(truth_scores, scenes=scenes)
-    return CaptionDataset(tuple(scenes), scene_split.captions, scene_reader(scene_split), "scenes", "scenes", score)
+    return CaptionDataset(tuple(scenes), scene_split.captions, scene_reader(scene_split), "scenes", SCENES, score)
 
 
 _VALIDATION, _ENOUGH = 5, 200

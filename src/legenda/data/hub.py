@@ -23,8 +23,9 @@ from legenda.data.hub_source import HubSource, explain, open_source
 from legenda.data.image_files import BackboneData, ImageReader
 from legenda.errors import ConfigError, DataError, LegendaError, did_you_mean
 from legenda.features.base import ConcatFeatureStore, FeatureStore
-from legenda.features.extraction import FeatureTask, extract_file, sampled_identity
+from legenda.features.extraction import FeatureTask, extract_file
 from legenda.features.extractors import load_extractor
+from legenda.images.extractor import identify
 from legenda.images.files import ImageFile, read_image
 from legenda.images.shards import process_here
 from legenda.text.annotations import CaptionedImage, check_once
@@ -197,7 +198,7 @@ class HubData(BackboneData):
                 yield [decode(name) for name in names[start : start + batch_size]]
 
         extractor = load_extractor(self.backbone)
-        task = FeatureTask(extractor, sampled_identity(extractor), read=read)
+        task = FeatureTask(extractor, identify(extractor), read=read)
         report = extract_file(
             list(places), task.identity, self.feature_path, partial(process_here, task=task), data=self._digest()
         )

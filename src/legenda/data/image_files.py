@@ -105,7 +105,7 @@ class BackboneData(CaptionedData):
 
             reader = DigestedReader(read, partial(self.digest_images, images))
             return CaptionDataset(
-                ids, references, reader, self.source, extractor.name, open_images=open_images, window=window
+                ids, references, reader, self.source, extractor.identity, open_images=open_images, window=window
             )
 
         return RegionSource(captions, feature_dim=0, has_boxes=True)

@@ -15,7 +15,7 @@ from legenda.evaluation.inspection import describe_run, evaluations
 from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, load_run
 from legenda.features.extractors import needs_no_file
 from legenda.hub import find_model
-from legenda.images.regions import extractor_name
+from legenda.images.identity import UNNAMED
 from legenda.io import read_json
 from legenda.metrics import evaluate, intervals
 from legenda.metrics.resampling import Interval
@@ -140,7 +140,7 @@ def model_card(run: Run, name: str, license: str | None = None) -> str:
         "task": run.task.name,
         "recipe": recipe,
         "data": None if data is None else ", ".join(f"{key}={_without_folders(value)}" for key, value in data.items()),
-        "extractor of the features": extractor_name(run.config.get("extractor", "")),
+        "extractor of the features": None if run.extractor == UNNAMED else str(run.extractor),
         "license": license or "not stated",
         "versions": f"legenda {environment.get('legenda', 'unknown')}, torch {environment.get('torch', 'unknown')}",
     }
@@ -148,7 +148,7 @@ def model_card(run: Run, name: str, license: str | None = None) -> str:
     metadata = {"library_name": "legenda", "pipeline_tag": tag, "license": license}
     use = f"legenda evaluate {name}"
     if isinstance(run, CaptionerRun):
-        ending = "" if needs_no_file(extractor_name(run.extractor)) else " --extractor EXTRACTOR"
+        ending = "" if needs_no_file(run.extractor) else " --extractor EXTRACTOR"
         use = f"legenda caption photo.jpg --model {name}{ending}"
     scores = [line for path in evaluations(run.folder) for line in _describe_scores(run, path)]
     return "\n".join(

@@ -26,7 +26,6 @@ from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, replace_
 from legenda.features.readers import open_features
 from legenda.hub import is_run_folder
 from legenda.images.extractor import describe_unfamiliar, find_unfamiliar
-from legenda.images.regions import extractor_name
 from legenda.io import read_json, write_json, write_text
 from legenda.metrics import evaluate
 from legenda.models.base import inference
@@ -198,7 +197,7 @@ def generate(
             raise ConfigError(f"{member.folder} has a search of its own and is of no ensemble; evaluate it alone")
     count = len(split) if positions is None else len(positions)
     done = 0
-    extractor = extractor_name(run.extractor)
+    extractor = run.extractor.name
     unfamiliar: list[str] = []
     with progress_bar(f"captioning {split.source}") as update:
 

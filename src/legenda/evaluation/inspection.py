@@ -8,10 +8,10 @@ from typing import Any
 
 from legenda.config import to_json
 from legenda.errors import LegendaError
-from legenda.images.regions import extractor_name
+from legenda.images.identity import ExtractorIdentity
 from legenda.io import read_json
 from legenda.models.registry import describe_model
-from legenda.run_folder import EVALUATIONS, read_config, split_model, stages_of
+from legenda.run_folder import CONFIG, EVALUATIONS, read_config, split_model, stages_of
 from legenda.runtime.captioner import OnnxCaptioner
 from legenda.runtime.folder import read_exported
 
@@ -29,7 +29,7 @@ def inspect_exported(folder: Path, *, verify: bool = False) -> tuple[dict[str, o
         "parameters": f"{settings.parameter_count:,}",
         "weights": settings.weights,
         "vocabulary": f"{len(vocabulary):,} tokens",
-        "extractor": extractor_name(settings.extractor),
+        "extractor": str(settings.extractor),
         "generation": to_json(settings.generation_config),
         "difference from PyTorch": f"{settings.max_difference:.1e}",
         "files": _sizes(folder),
@@ -46,7 +46,7 @@ def inspect_exported(folder: Path, *, verify: bool = False) -> tuple[dict[str, o
 def describe_run(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return facts about a run that its files state; what only its model knows is not among them."""
     name, options = split_model(config, folder)
-    entry = describe_model(name)
+    entry, extractor = describe_model(name), config.get("extractor")
     return {
         "folder": str(folder.resolve()),
         "model": f"{name}: {config.get('summary') or entry.summary}",
@@ -55,7 +55,7 @@ def describe_run(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
         "generation": config.get("generation_config"),
         "recipe": config.get("name"),
         **{key: config.get(key) for key in ("imported", "init_from", "trained_in", "data")},
-        "extractor": extractor_name(config["extractor"]) if config.get("extractor") else None,
+        "extractor": None if extractor is None else str(ExtractorIdentity.read(extractor, folder / CONFIG)),
         **stages_of(config),
         "written by": config.get("environment"),
         "files": _sizes(folder),

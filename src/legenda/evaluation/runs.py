@@ -20,7 +20,7 @@ from legenda.evaluation.torch_captioner import TorchCaptioner
 from legenda.features.extractors import refuse_extractor, resolve_extractor
 from legenda.hub import find_model, is_of_transformers
 from legenda.images.extractor import Extractor
-from legenda.images.regions import UNNAMED, extractor_name, is_same_extractor
+from legenda.images.identity import UNNAMED, ExtractorIdentity
 from legenda.models import Captioner
 from legenda.models.base import CaptionerConfig, Model, SelfSearchingCaptioner
 from legenda.models.checkpoint import load_with_config, not_a_captioner
@@ -96,9 +96,9 @@ class Run:
         return str(self.config.get("summary") or summarize(self.model.name, self.model.config))
 
     @property
-    def extractor(self) -> str:
-        """The identity of the extractor of the features, as text; "unnamed" where config.json has none."""
-        return str(self.config.get("extractor") or UNNAMED)
+    def extractor(self) -> ExtractorIdentity:
+        """The identity of the extractor of the features; "unnamed" where config.json has none."""
+        return ExtractorIdentity.read(self.config.get("extractor") or UNNAMED, self.folder / CONFIG)
 
     def data(self) -> Any:
         """Return the settings of the training data; raise LegendaError where config.json lacks them."""
@@ -306,7 +306,7 @@ def _borrow(run: CaptionerRun, data: Any, images: Path | None) -> Data:
     from legenda.data.captions import KarpathyData
     from legenda.data.image_files import ImageData
 
-    if not isinstance(data, KarpathyData) or is_same_extractor(run.extractor, data.open_store().extractor):
+    if not isinstance(data, KarpathyData) or run.extractor.find_difference(data.open_store().extractor) is None:
         return data
     shared = {name: getattr(data, name) for name in KarpathyData.model_fields if name not in ("kind", "features")}
     folder = images or getattr(data, "images", None)
@@ -327,9 +327,8 @@ def check_extractor(run: Run, split: Any) -> None:
 
     Runs without the name of an extractor are not checked: imported ones, and those trained on unnamed features.
     """
-    actual, expected = str(getattr(split, "extractor", None)), run.extractor
-    if not run.imported and expected != UNNAMED and not is_same_extractor(expected, actual):
+    actual, expected = ExtractorIdentity.read(getattr(split, "extractor", UNNAMED), split.source), run.extractor
+    if not run.imported and expected != UNNAMED and expected.find_difference(actual) is not None:
         run.refuse_extractor(
-            f"{split.source} was made by the extractor {extractor_name(actual)}, but {run.folder} was trained on "
-            f"features of {extractor_name(expected)}"
+            f"{split.source} was made by the extractor {actual}, but {run.folder} was trained on features of {expected}"
         )

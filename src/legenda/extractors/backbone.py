@@ -14,6 +14,7 @@ from legenda.compute import ComputeOptions
 from legenda.errors import ConfigError
 from legenda.features.extractors import digest_of
 from legenda.images.extractor import Extractor
+from legenda.images.identity import ExtractorIdentity
 from legenda.images.regions import ImageRegions
 from legenda.models.backbone import Backbone
 from legenda.models.pretrained import load_backbone
@@ -47,8 +48,8 @@ def load_timm(model: str, *, compute: ComputeOptions, allow_download: bool = Tru
     """Return the grid of a backbone of timm, MODEL or MODEL:FILE."""
     backbone = load_backbone(f"timm:{model}", allow_download=allow_download).to(compute.resolve())
     model, _, weights = model.partition(":")
-    digest = f"@{digest_of([Path(weights)])}" if weights else ""
-    return Extractor(f"timm:{model}{digest}", partial(extract_map, backbone))
+    identity = ExtractorIdentity(name="timm", model=model, digest=digest_of([Path(weights)] if weights else []))
+    return Extractor(identity, partial(extract_map, backbone))
 
 
 @torch.inference_mode()

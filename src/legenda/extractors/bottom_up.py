@@ -34,6 +34,7 @@ from legenda.extractors.detection import (
 )
 from legenda.features.extractors import digest_of
 from legenda.images.extractor import Extractor
+from legenda.images.identity import ExtractorIdentity
 from legenda.images.regions import ImageRegions
 from legenda.models.weights import read_tensors
 
@@ -227,8 +228,8 @@ def load_bottom_up(weights: str, *, compute: ComputeOptions) -> Extractor:
         model = BottomUp()
     load_state(model, read_tensors(path, HINT), path, HINT)
     extract = partial(extract_regions, model.eval().to(compute.resolve()))
-    name = f"bottom-up@{digest_of([path])}"
-    return Extractor(name, extract, with_num_regions=lambda count: partial(extract, num_regions=count))
+    identity = ExtractorIdentity(name="bottom-up", digest=digest_of([path]))
+    return Extractor(identity, extract, with_num_regions=lambda count: partial(extract, num_regions=count))
 
 
 @torch.inference_mode()

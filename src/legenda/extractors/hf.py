@@ -15,6 +15,7 @@ from legenda.extractors.backbone import extract_map
 from legenda.extractors.detection import map_groups, select_regions
 from legenda.features.extractors import digest_of
 from legenda.images.extractor import Extract, Extractor
+from legenda.images.identity import ExtractorIdentity
 from legenda.images.regions import ImageRegions
 from legenda.models.pretrained import hub_errors, load_backbone, load_pretrained
 
@@ -29,10 +30,11 @@ def load_hf(model: str, *, compute: ComputeOptions, allow_download: bool = True)
     with hub_errors(model, allow_download=allow_download):
         config = import_extra("transformers", "vision").AutoConfig.from_pretrained(model, **options)
     files = sorted(folder.glob("*.safetensors")) + sorted(folder.glob("*.json")) if folder.is_dir() else []
-    name = f"hf:{folder.resolve().name}@{digest_of(files)}" if files else f"hf:{model}"
+    name = folder.resolve().name if files else model
+    identity = ExtractorIdentity(name="hf", model=name, digest=digest_of(files))
     if not any("ObjectDetection" in architecture for architecture in config.architectures or ()):
         backbone = load_backbone(f"hf:{model}", allow_download=allow_download).to(device)
-        return Extractor(name, partial(extract_map, backbone))
+        return Extractor(identity, partial(extract_map, backbone))
     net, processor = load_pretrained(model, "AutoModelForObjectDetection", allow_download=allow_download)
     extract = partial(extract_queries, net.to(device), processor)
 
@@ -44,7 +46,7 @@ def load_hf(model: str, *, compute: ComputeOptions, allow_download: bool = True)
             )
         return partial(extract, num_regions=count)
 
-    return Extractor(name, extract, with_num_regions=with_num_regions)
+    return Extractor(identity, extract, with_num_regions=with_num_regions)
 
 
 def extract_queries(

@@ -30,6 +30,7 @@ from legenda.extractors.detection import (
 )
 from legenda.features.extractors import digest_of
 from legenda.images.extractor import Extract, Extractor
+from legenda.images.identity import ExtractorIdentity
 from legenda.images.regions import ImageRegions, grid_boxes
 from legenda.io import verified
 from legenda.models.pretrained import IMAGENET_MEAN, IMAGENET_STD, load_published
@@ -53,9 +54,9 @@ def load_torchvision(model: str, *, compute: ComputeOptions, allow_download: boo
     """
     name, _, file = model.partition(":")
     weights, device = Path(file) if file else None, compute.resolve()
-    stored = f"torchvision:{name}" if weights is None else f"torchvision:{name}@{digest_of([weights])}"
+    identity = ExtractorIdentity(name="torchvision", model=name, digest=digest_of([weights] if weights else []))
     if name in GRIDS:
-        return Extractor(stored, load_grid(name, weights, device, allow_download))
+        return Extractor(identity, load_grid(name, weights, device, allow_download))
     if name not in _MODELS:
         raise ConfigError(f"torchvision has no model {name!r} that is read; {did_you_mean(name, (*_MODELS, *GRIDS))}")
     build = getattr(detection, name)
@@ -67,7 +68,7 @@ def load_torchvision(model: str, *, compute: ComputeOptions, allow_download: boo
         net = build(weights=None, weights_backbone=None)
         verified(lambda: net.load_state_dict(state) and None, weights, hint)
     extract = partial(extract_regions, net.eval().to(device))
-    return Extractor(stored, extract, with_num_regions=lambda count: partial(extract, num_regions=count))
+    return Extractor(identity, extract, with_num_regions=lambda count: partial(extract, num_regions=count))
 
 
 def extract_regions(model: Any, images: list[Image.Image], num_regions: int | None = None) -> list[ImageRegions]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from legenda.errors import DataError, first_line
-from legenda.images.regions import UNNAMED, ImageRegions, RegionArrays, check_regions, pack
+from legenda.images.identity import UNNAMED, ExtractorIdentity
+from legenda.images.regions import ImageRegions, RegionArrays, check_regions, pack
 from legenda.text.tables import coco_number
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ class FeatureStore(ABC):
     A store is cheap to pickle: a worker process opens the file anew.
 
     path: the file or folder, for messages. ids: the images, in the order of their positions.
-    extractor: the name of what made the features.
-    Raise DataError where an image occurs twice.
+    extractor: the identity of what made the features, in any of its forms.
+    Raise DataError where an image occurs twice, and for an identity that is none.
     """
 
     feature_dim: int = 0
@@ -54,8 +55,13 @@ class FeatureStore(ABC):
     """A digest of what the images are from, where the store is bound to it."""
     remedy: ClassVar[str] = "repair it or create the file again"
 
-    def __init__(self, path: Path, ids: Iterable[str], extractor: str = UNNAMED) -> None:
-        self.path, self.ids, self.extractor = path, tuple(ids), extractor
+    def __init__(
+        self,
+        path: Path,
+        ids: Iterable[str],
+        extractor: ExtractorIdentity | Mapping[str, object] | str = UNNAMED,
+    ) -> None:
+        self.path, self.ids, self.extractor = path, tuple(ids), ExtractorIdentity.read(extractor, path)
         self._positions = {image: position for position, image in enumerate(self.ids)}
         if len(self._positions) != len(self.ids):
             twice = next(image for position, image in enumerate(self.ids) if self._positions[image] != position)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ from legenda.errors import DataError, import_extra
 from legenda.features.base import ConcatFeatureStore, FeatureStore, Image
 from legenda.features.packed import PackedFeatureStore, checked_images, write_store
 from legenda.features.readers import NOTE, WRITTEN_BY_LEGENDA, dataset_name, open_features, split_kind
-from legenda.images.regions import UNNAMED, ExtractorIdentity, extractor_name, is_same_extractor
+from legenda.images.identity import UNNAMED, ExtractorIdentity
 from legenda.io import atomic_write, check_output, is_file_name, partial_path, write_json
 from legenda.text.annotations import read_image_list
 
@@ -38,7 +39,7 @@ class ConversionReport:
     regions: int
     feature_dim: int
     has_boxes: bool
-    extractor: str
+    extractor: ExtractorIdentity
     checksum: str
     seconds: float
 
@@ -115,19 +116,19 @@ class _Digest:
         return f"{self._sum:0{2 * _DIGEST}x}"
 
 
-def _common_extractor(stores: Sequence[FeatureStore], given: str | None) -> str:
+def _common_extractor(stores: Sequence[FeatureStore], given: str | None) -> ExtractorIdentity:
     first = stores[0]
-    name = extractor_name(first.extractor)
     for store in stores[1:]:
-        if not is_same_extractor(first.extractor, store.extractor):
-            other = extractor_name(store.extractor)
+        if first.extractor.find_difference(store.extractor) is not None:
             raise DataError(
-                f"{first.path} was made by the extractor {name}, but {store.path} by {other}; features of different "
-                "extractors do not belong into one store"
+                f"{first.path} was made by the extractor {first.extractor}, but {store.path} by {store.extractor}; "
+                "features of different extractors do not belong into one store"
             )
-    if given is not None and name not in (UNNAMED, given):
-        raise DataError(f"{first.path} was made by the extractor {name}; it cannot become {given}")
-    return first.extractor if given is None or given == name else given
+    if given is None or given == str(first.extractor):
+        return first.extractor
+    if first.extractor != UNNAMED:
+        raise DataError(f"{first.path} was made by the extractor {first.extractor}; it cannot become {given}")
+    return ExtractorIdentity.read(given, "--extractor")
 
 
 def _find(ids: Path | None, stores: Sequence[FeatureStore]) -> list[Sequence[int]]:
@@ -172,7 +173,7 @@ def _writer(out: Path) -> Callable[..., None]:
 
 
 def _write_hdf5(
-    out: Path, images: Iterator[Image], *, extractor: str, dtype: Dtype, verify: Callable[[Path], None]
+    out: Path, images: Iterator[Image], *, extractor: ExtractorIdentity, dtype: Dtype, verify: Callable[[Path], None]
 ) -> None:
     h5py = import_extra("h5py", "formats")
 
@@ -180,7 +181,7 @@ def _write_hdf5(
         with partial.open("w+b", buffering=0) as raw:
             target = _CheckedFile(raw)
             with h5py.File(target, "w") as file:
-                file.attrs["extractor"], file.attrs[WRITTEN_BY_LEGENDA] = extractor, 1
+                file.attrs["extractor"], file.attrs[WRITTEN_BY_LEGENDA] = json.dumps(extractor.to_json()), 1
                 for image, features, boxes in _cast(out, images, extractor, dtype):
                     file[dataset_name(image, "features")] = features
                     if boxes is not None:
@@ -223,7 +224,7 @@ class _CheckedFile:
 
 
 def _write_folder(
-    out: Path, images: Iterator[Image], *, extractor: str, dtype: Dtype, verify: Callable[[Path], None]
+    out: Path, images: Iterator[Image], *, extractor: ExtractorIdentity, dtype: Dtype, verify: Callable[[Path], None]
 ) -> None:
     if out.exists():
         raise DataError(f"{out} exists already; name a new folder or remove it")
@@ -233,7 +234,7 @@ def _write_folder(
         for image, features, boxes in _cast(out, images, extractor, dtype):
             arrays: dict[str, Any] = {"feat": features} if boxes is None else {"feat": features, "boxes": boxes}
             np.savez(folder / f"{image}.npz", **arrays)
-        write_json(folder / NOTE, {"extractor": extractor})
+        write_json(folder / NOTE, {"extractor": extractor.to_json()})
         verify(folder)
         folder.rename(out)
     except OSError as error:
@@ -242,7 +243,7 @@ def _write_folder(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _cast(out: Path, images: Iterator[Image], extractor: str, dtype: Dtype) -> Iterator[Image]:
+def _cast(out: Path, images: Iterator[Image], extractor: ExtractorIdentity, dtype: Dtype) -> Iterator[Image]:
     """Yield the images in the given precision; raise DataError for what no store may hold."""
     for image, features, boxes in checked_images(images, np.dtype(dtype), out, extractor):
         if not is_file_name(image):
@@ -275,14 +276,14 @@ def inspect_store(
     count = len(store)
     positions = np.arange(count) if verify else np.unique(np.linspace(0, count - 1, _SAMPLE).astype(int))
     stats, problems = _read(store, positions, verify, progress)
-    extractor = ExtractorIdentity.parse(store.extractor)
+    extractor = store.extractor
     file_path = split_kind(Path(path))[0]
     files = [file for file in file_path.rglob("*") if file.is_file()] if file_path.is_dir() else [file_path]
     facts = {
         "layout": _LAYOUTS.get(type(store).__name__, type(store).__name__),
         "size": f"{sum(file.stat().st_size for file in files) / 1e6:,.1f} MB",
         "images": f"{count:,}, such as {store.ids[0]}",
-        "extractor": extractor.name + (f", version {extractor.version}" if extractor.version else ""),
+        "extractor": str(extractor) + (f", version {extractor.version}" if extractor.version else ""),
         "read": f"{len(positions):,} images, {len(problems):,} broken",
         **stats,
     }

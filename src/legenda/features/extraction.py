@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -21,9 +21,10 @@ from legenda.features.packed import write_store
 from legenda.features.readers import open_features
 from legenda.images.extractor import Extractor, identify
 from legenda.images.files import ImageFile, check_ids, extract_batch, image_id, is_url, read_batches
-from legenda.images.regions import check_regions, extractor_name, is_same_extractor
+from legenda.images.identity import ExtractorIdentity, FrameSampling
+from legenda.images.regions import check_regions
 from legenda.images.shards import ImageResult, Job, JobStats, digest_files, failure, open_job, process_here
-from legenda.images.video import FrameSampling, extract_video
+from legenda.images.video import extract_video
 from legenda.io import check_output, locked
 
 
@@ -31,12 +32,12 @@ from legenda.io import check_output, locked
 class FeatureTask:
     """Extracts features into one store for each shard.
 
-    identity: of the extractor, as stores hold it. sampling: of the frames of videos; None for images. read: yields
+    identity: as the stores hold it. sampling: of the frames of videos; None for images. read: yields
     batches of images by their names, the size of a batch and a folder, instead of `read_batches`.
     """
 
     extractor: Extractor
-    identity: str
+    identity: ExtractorIdentity
     sampling: FrameSampling | None = None
     batch_size: int = 32
     read: Callable[[Sequence[str], int, Path], Iterator[list[ImageFile]]] | None = None
@@ -116,7 +117,7 @@ def extract_store(
     for name, value in (("batch_size", batch_size), ("shard_size", shard_size)):
         if value < 1:
             raise ConfigError(f"{name} is {value}; it must be at least 1")
-    task = FeatureTask(extractor, sampled_identity(extractor, sampling), sampling, batch_size)
+    task = FeatureTask(extractor, identify(extractor, sampling), sampling, batch_size)
     run = partial(process_here, task=task, progress=progress)
     return extract_file([*map(str, images)], task.identity, Path(out), run, shard_size=shard_size)
 
@@ -136,11 +137,11 @@ def extract_missing(images: Sequence[Path], load: Callable[[], Extractor], out: 
     if store is None:
         report = extract_store(missing, extractor, out)
     else:
-        identity = str(identify(extractor))
-        if not is_same_extractor(store.extractor, identity):
+        identity = identify(extractor)
+        if store.extractor.find_difference(identity) is not None:
             raise DataError(
-                f"{out} lacks {missing[0]} and is of the extractor {extractor_name(store.extractor)}, not "
-                f"{extractor_name(identity)}; delete it to extract all images again"
+                f"{out} lacks {missing[0]} and is of the extractor {store.extractor}, not {identity}; delete it to "
+                "extract all images again"
             )
         added = out.with_name(f".{out.stem}.added.safetensors")
         report = extract_store(missing, extractor, added)
@@ -154,7 +155,7 @@ def extract_missing(images: Sequence[Path], load: Callable[[], Extractor], out: 
 
 def extract_file(
     names: Sequence[str],
-    identity: str,
+    identity: ExtractorIdentity,
     out: Path,
     run: Callable[[Job], JobStats],
     *,
@@ -163,7 +164,7 @@ def extract_file(
 ) -> ExtractionReport:
     """Write the features of images into one store; see `extract_store`.
 
-    identity: of the extractor, with the sampling of frames, as `sampled_identity` returns it. run: processes shards,
+    identity: of the extractor, as `identify` returns it. run: processes shards,
     as `run_job` does by any engine. data: a digest of what the images are from, by which the store is bound to it.
     """
     if out.is_dir():
@@ -173,7 +174,7 @@ def extract_file(
     check_output(out, files)
     start = time.monotonic()
     folder = out.with_name(f".{out.name}.parts")
-    settings = {"extractor": extractor_name(identity), "files": digest_files(files) + data}
+    settings = {"extractor": identity.without_fingerprint().to_json(), "files": digest_files(files) + data}
     with locked(out):
         try:
             job = open_job(folder, settings, kind="features", shard_size=shard_size, names=names, allow_urls=True)
@@ -194,21 +195,14 @@ def extract_file(
 
 
 def extract_shards(
-    sources: Sequence[str], identity: str, out: Path, run: Callable[[Job], JobStats], **options: Any
+    sources: Sequence[str], identity: ExtractorIdentity, out: Path, run: Callable[[Job], JobStats], **options: Any
 ) -> JobStats:
     """Write the features of the images of sources into a folder of shards; see `extract_file` and `open_job`."""
-    # the fingerprint may differ a little between processors; the name has the digests of all files
-    settings = {"extractor": extractor_name(identity)}
+    settings = {"extractor": identity.without_fingerprint().to_json()}
     with locked(out):
         job = open_job(out, settings, kind="features", sources=sources, **options)
         check_ids(chain.from_iterable(map(job.names, range(job.shards))))
         return run(job)
-
-
-def sampled_identity(extractor: Extractor, sampling: FrameSampling | None = None) -> str:
-    """Return the identity that is stored with the features; that of frames ends in their sampling."""
-    identity = identify(extractor)
-    return str(identity if sampling is None else replace(identity, name=identity.name + sampling.ending))
 
 
 def _stored(job: Job) -> Iterator[Image]:

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, cast
 
 from PIL import Image
 
-from legenda.compute import AUTO, ComputeOptions, Precision, RunOptions
+from legenda.compute import AUTO, ComputeOptions, RunOptions
 from legenda.errors import ConfigError, DataError, import_extra
 from legenda.images.extractor import Extractor, find_mismatch
-from legenda.images.regions import UNNAMED, ExtractorIdentity, ImageRegions
+from legenda.images.identity import UNNAMED, ExtractorIdentity
+from legenda.images.regions import ImageRegions
 from legenda.io import read_bytes, verified
 from legenda.registry import Registry, run_source
 
@@ -43,34 +42,31 @@ EXTRACTORS: Registry[Callable[..., Extractor]] = Registry(
 )
 """Functions that return an Extractor, by the part of the name before the colon.
 
-Each takes the part after the colon and `compute`, the `ComputeOptions` of which it uses the device. The name of the
-Extractor is stored with the features and must load it again, unless it holds a digest after an "@".
+Each takes the part after the colon and `compute`, the `ComputeOptions` of which it uses the device. The identity of the
+Extractor is stored with the features and must load it again, unless it has a digest.
 """
 _DOWNLOADING, _OF_TORCHVISION = ("hf", "timm", "torchvision"), ("hf", "torchvision", "bottom-up")
 _WITHOUT_MODELS = ("scenes", "photo")
-_STORED = re.compile(r"(.*?)(?:@(\d+)regions)?(?:@(bf16|fp16))?", re.DOTALL)
-_OF_FRAMES = re.compile(r"@(\d+frames|[\d.e+-]+fps)$")
 
 
 def is_registered(name: str) -> bool:
-    """Return whether the name, as typed or as stored with features, is that of a registered extractor, not a file."""
-    return _split(name)[0] in EXTRACTORS
+    """Return whether a name as typed, such as hf:MODEL, is that of a registered extractor, not a file."""
+    return ExtractorIdentity.read(name, "the extractor").name in EXTRACTORS
 
 
-def needs_no_file(name: str) -> bool:
-    """Return whether the extractor can be loaded again from the name that is stored with its features."""
-    return is_registered(name) and "@" not in split_name(name).model
-
-
-def is_of_frames(name: str) -> bool:
-    """Return whether the name that is stored with features is of frames of videos; see `FrameSampling`."""
-    return _OF_FRAMES.search(name) is not None
+def needs_no_file(identity: ExtractorIdentity) -> bool:
+    """Return whether the extractor can be loaded again from the identity that is stored with its features."""
+    return identity.name in EXTRACTORS and not identity.digest
 
 
 def load_extractor(
-    name: str | Path, compute: ComputeOptions = AUTO, num_regions: int | None = None, *, allow_download: bool = True
+    name: str | Path | ExtractorIdentity,
+    compute: ComputeOptions = AUTO,
+    num_regions: int | None = None,
+    *,
+    allow_download: bool = True,
 ) -> Extractor:
-    """Load a registered extractor by name, or the extractor of a Python file.
+    """Load a registered extractor by its name or its identity, or the extractor of a Python file.
 
     hf:MODEL           a vision backbone or DETR of transformers, from Hugging Face's hub or a folder;
     timm:MODEL         the grid of a vision backbone of timm;
@@ -83,28 +79,31 @@ def load_extractor(
     FILE               a Python file that defines
                        extract(images: list[PIL.Image.Image]) -> list[tuple[np.ndarray, np.ndarray | None]].
 
-    compute: of a registered extractor's model. num_regions: a fixed number, for detectors; None for 10 to 100
-    by Bottom-Up attention's rule. The name stored with the features ends in such as "@36regions" and "@bf16"
-    where these are not the defaults, and has the first 8 hex digits of a SHA-256 digest of weights in files and of
-    Python files. allow_download: whether hf and torchvision may fetch what this machine does not have.
+    compute: of a registered extractor's model. num_regions: a fixed number, for detectors; None for that of the
+    identity, or 10 to 100 by Bottom-Up attention's rule. The identity of the extractor says both, where they are not
+    the defaults, and has the first 8 hex digits of a SHA-256 digest of weights in files and of Python files.
+    allow_download: whether hf and torchvision may fetch what this machine does not have.
     Raises ConfigError or DataError when the extractor cannot be loaded.
     """
-    again = partial(load_extractor, absolute_name(str(name)), compute, num_regions, allow_download=allow_download)
-    return replace(_load(name, compute, num_regions, allow_download=allow_download), loader=again)
+    given = name if isinstance(name, ExtractorIdentity) else absolute_name(str(name))
+    again = partial(load_extractor, given, compute, num_regions, allow_download=allow_download)
+    return replace(_load(given, compute, num_regions, allow_download=allow_download), loader=again)
 
 
-def _load(name: str | Path, compute: ComputeOptions, num_regions: int | None, *, allow_download: bool) -> Extractor:
-    if is_registered(str(name)):
-        given = split_name(str(name))
-        backend, model = _split(given.model)
-        compute = compute if given.precision == "float32" else compute.replace(precision=given.precision)
+def _load(
+    given: str | ExtractorIdentity, compute: ComputeOptions, num_regions: int | None, *, allow_download: bool
+) -> Extractor:
+    identity = ExtractorIdentity.read(given, "the extractor")
+    backend = identity.name
+    if backend in EXTRACTORS:
+        compute = compute if identity.precision == "float32" else compute.replace(precision=identity.precision)
         offline = {"allow_download": False} if backend in _DOWNLOADING and not allow_download else {}
-        if backend in _WITHOUT_MODELS and (model or compute.precision != "float32"):
+        if backend in _WITHOUT_MODELS and (identity.model or compute.precision != "float32"):
             raise ConfigError(f'the extractor {backend} has no models and no --precision; write "{backend}" alone')
         if backend in _OF_TORCHVISION:
             import_extra("torchvision", "vision")
-        extractor = EXTRACTORS.get(backend)(model, compute=compute, **offline)
-        count = given.num_regions if num_regions is None else num_regions
+        extractor = EXTRACTORS.get(backend)(identity.model, compute=compute, **offline)
+        count = identity.regions if num_regions is None else num_regions
         if count is not None:
             extractor = _with_num_regions(extractor, count)
         return extractor if compute.precision == "float32" else _with_autocast(extractor, compute)
@@ -112,41 +111,40 @@ def _load(name: str | Path, compute: ComputeOptions, num_regions: int | None, *,
         raise ConfigError("--precision is for registered extractors, such as hf:MODEL; set it in your Python file")
     if num_regions is not None:
         raise ConfigError("--num-regions is for registered detectors, such as bottom-up:FILE; set it in your file")
-    return _load_file(Path(name))
+    return _load_file(Path(str(given)))
 
 
-def resolve_extractor(recorded: str, given: str | None, folder: Path, options: RunOptions) -> Extractor:
+def resolve_extractor(recorded: ExtractorIdentity, given: str | None, folder: Path, options: RunOptions) -> Extractor:
     """Return the extractor of a model's features, on the device of `options`, in the precision of the training.
 
     recorded: the identity that the model's folder holds. given: file or name; None for extractors that are built in or
     on this machine. Raise LegendaError where the extractor is missing or is not the recorded one. Nothing is fetched
     that the folder alone names, unless the options allow downloads.
     """
-    expected, on_device = ExtractorIdentity.parse(recorded), ComputeOptions(device=options.device)
-    if expected.name == UNNAMED:
+    compute, count = ComputeOptions(device=options.device), None
+    if recorded == UNNAMED:
         if given is None:
             raise ConfigError(
                 f"{folder} does not name the extractor of the features it was trained on; name it, as in "
                 "--extractor my_extractor.py"
             )
-        return load_extractor(given, on_device)
-    if is_of_frames(expected.name):
+        return load_extractor(given, compute)
+    if recorded.frames is not None:
         raise ConfigError(f"{folder} captions videos, by features of their frames, and takes no images")
-    if given is None and not needs_no_file(expected.name):
-        file = f"{expected.base_name}.py"
-        if is_registered(expected.name):
-            stored = split_name(expected.base_name)
-            file = f"{stored.model.partition(':')[0]}:FILE{stored.ending}"
+    if given is None and not needs_no_file(recorded):
+        file = f"{recorded.name}:FILE" if recorded.name in EXTRACTORS else f"{recorded.name}.py"
         raise ConfigError(
-            f"{folder} was trained on features of the extractor {expected.name}; name its file, as in "
-            f"--extractor {file}"
+            f"{folder} was trained on features of the extractor {recorded}; name its file, as in --extractor {file}"
         )
-    extractor = load_extractor(
-        given or expected.name, on_device, allow_download=given is not None or options.allow_download
-    )
-    difference = find_mismatch(expected, extractor)
+    if given is None:
+        extractor = load_extractor(recorded, compute, allow_download=options.allow_download)
+    else:
+        if recorded.name in EXTRACTORS and ExtractorIdentity.read(given, "--extractor").name == recorded.name:
+            compute, count = compute.replace(precision=recorded.precision), recorded.regions
+        extractor = load_extractor(given, compute, count)
+    difference = find_mismatch(recorded, extractor)
     if difference is not None:
-        message = f"{folder} was trained on features of {expected.name}, but {given} {difference}"
+        message = f"{folder} was trained on features of {recorded}, but {given} {difference}"
         refuse_extractor(message, ignore=options.ignore_extractor_mismatch)
     return extractor
 
@@ -162,34 +160,34 @@ def absolute_name(name: str) -> str:
     """Return the name with the absolute path of its file or folder, for processes in other folders."""
     if not is_registered(name):
         return str(Path(name).resolve()) if Path(name).exists() else name
-    given = split_name(name)
-    backend, colon, file = given.model.rpartition(":")
-    return f"{backend}{colon}{Path(file).resolve()}{given.ending}" if colon and file and Path(file).exists() else name
+    backend, colon, file = name.rpartition(":")
+    return f"{backend}{colon}{Path(file).resolve()}" if colon and file and Path(file).exists() else name
 
 
 def _load_file(path: Path) -> Extractor:
     known = ", ".join(sorted(EXTRACTORS))
     source = read_bytes(path, f"name a Python file with a function extract(images), or one of: {known}")
-    name = f"{path.stem}-{hashlib.sha256(source).hexdigest()[:8]}"
-    module = run_source(path, source, f"legenda_extractor_{name}")
+    digest = hashlib.sha256(source).hexdigest()[:8]
+    module = run_source(path, source, f"legenda_extractor_{path.stem}-{digest}")
     extract = getattr(module, "extract", None)
     if not callable(extract):
         raise DataError(f"{path} defines no function extract(images); add it")
-    return Extractor(name, extract, str(getattr(module, "VERSION", "")))
+    version = str(getattr(module, "VERSION", ""))
+    return Extractor(ExtractorIdentity(name=path.stem, digest=digest, version=version), extract)
 
 
 def _with_autocast(extractor: Extractor, compute: ComputeOptions) -> Extractor:
-    """Return the extractor in another precision, which its name ends in."""
+    """Return the extractor in another precision."""
 
     def extract(images: list[Image.Image]) -> list[ImageRegions]:
         with compute.autocast():
             return extractor.extract(images)
 
-    return replace(extractor, name=f"{extractor.name}@{compute.precision}", extract=extract)
+    return replace(extractor, identity=extractor.identity.replace(precision=compute.precision), extract=extract)
 
 
 def _with_num_regions(extractor: Extractor, count: int) -> Extractor:
-    """Return the extractor with a fixed number of regions, with which its name ends."""
+    """Return the extractor with a fixed number of regions."""
     if extractor.with_num_regions is None:
         raise ConfigError(
             f"the extractor {extractor.name} has no choice of {count} regions, as a grid has not; leave out "
@@ -197,41 +195,14 @@ def _with_num_regions(extractor: Extractor, count: int) -> Extractor:
         )
     if not 1 <= count <= MAX_FIXED_REGIONS:
         raise ConfigError(f"--num-regions must lie between 1 and {MAX_FIXED_REGIONS}, not {count}")
-    return replace(extractor, name=f"{extractor.name}@{count}regions", extract=extractor.with_num_regions(count))
-
-
-class StoredName(NamedTuple):
-    """A stored name without what it ends in, the number of regions, None where it is not fixed, and the precision."""
-
-    model: str
-    num_regions: int | None
-    precision: Precision
-
-    @property
-    def ending(self) -> str:
-        """The end of the stored name: number of regions and precision, where they are not the defaults."""
-        regions = "" if self.num_regions is None else f"@{self.num_regions}regions"
-        return regions + ("" if self.precision == "float32" else f"@{self.precision}")
-
-
-def split_name(name: str) -> StoredName:
-    """Return the parts of the name of a registered extractor, as typed or as stored with features."""
-    match = _STORED.fullmatch(name)
-    assert match is not None  # the model may be any text
-    count, precision = match[2], cast(Precision, match[3] or "float32")
-    return StoredName(match[1], None if count is None else int(count), precision)
-
-
-def _split(name: str) -> tuple[str, str]:
-    """Return the part of the name before the colon, without a digest, and the part after it."""
-    backend, _, model = name.partition(":")
-    return backend.partition("@")[0], model
+    identity = extractor.identity.replace(regions=count)
+    return replace(extractor, identity=identity, extract=extractor.with_num_regions(count))
 
 
 def digest_of(files: Sequence[Path]) -> str:
-    """Return the first 8 hex digits of a digest of files; raise DataError, naming one, that cannot be read."""
+    """Return the first 8 hex digits of a digest of files, "" for none; raise DataError for one that cannot be read."""
     digest = hashlib.sha256()
     for file in files:
         with verified(partial(file.open, "rb"), file, "name a file of weights") as stream:
             hashlib.file_digest(stream, lambda: digest)
-    return digest.hexdigest()[:8]
+    return digest.hexdigest()[:8] if files else ""

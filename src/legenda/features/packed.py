@@ -29,7 +29,8 @@ import safetensors
 
 from legenda.errors import DataError
 from legenda.features.base import FeatureStore, Image
-from legenda.images.regions import UNNAMED, ImageRegions, check_regions, extractor_name
+from legenda.images.identity import UNNAMED, ExtractorIdentity
+from legenda.images.regions import ImageRegions, check_regions
 from legenda.images.shards import MANIFEST
 from legenda.io import (
     FORMAT_VERSION,
@@ -172,7 +173,7 @@ def write_store(
     path: str | Path,
     images: Iterable[Image],
     *,
-    extractor: str,
+    extractor: ExtractorIdentity | str,
     data: str = "",
     dtype: Literal["float16", "float32"] = "float16",
     verify: Callable[[Path], None] | None = None,
@@ -182,12 +183,13 @@ def write_store(
 
     images: (id, features (n, D), boxes (n, 4) x1 y1 x2 y2 in 0..1 or None), with the same D for all images, and
     boxes for all or for none; boxes are clipped to 0..1 from at most 0.001 outside.
-    extractor: the name of what made the features. data: a digest of what the images are from. sync: write to the disk
-    before the file gets its name, so that a crash of the system leaves no part of it.
+    extractor: the identity of what made the features, or its short form. data: a digest of what the images are from.
+    sync: write to the disk before the file gets its name, so that a crash of the system leaves no part of it.
     verify: called with the complete file before it gets its name; `path` stays as it was where this raises.
     Raises DataError, naming the image, for features or boxes that are not valid.
     """
     path, stored = Path(path), np.dtype(dtype).newbyteorder("<")
+    extractor = ExtractorIdentity.read(extractor, path)
     if path.is_dir():
         raise DataError(f"{path} is a folder; name the feature file to write")
     with (
@@ -210,7 +212,8 @@ def write_store(
         shapes |= {"offsets": (len(offsets),), "checksums": (len(ids),)}
         with partial.open("wb") as file:
             metadata = {"format": f"legenda.features.{FORMAT_VERSION}", "legenda": __version__}
-            metadata |= {"extractor": extractor, "ids": json.dumps(ids)} | ({"data": data} if data else {})
+            metadata |= {"extractor": json.dumps(extractor.to_json()), "ids": json.dumps(ids)}
+            metadata |= {"data": data} if data else {}
             file.write(_header(shapes, stored, metadata))
             file.write(np.array(offsets + checksums, "<i8").tobytes())
             for values in (all_boxes, all_features):
@@ -220,7 +223,9 @@ def write_store(
             verify(partial)
 
 
-def checked_images(images: Iterable[Image], stored: np.dtype, out: Path, extractor: str) -> Iterator[Image]:
+def checked_images(
+    images: Iterable[Image], stored: np.dtype, out: Path, extractor: ExtractorIdentity
+) -> Iterator[Image]:
     """Yield images in the precision `stored`, their boxes clipped to 0..1.
 
     Raise DataError, naming `out` and the image, for one that no store may hold, and where there is none.
@@ -228,7 +233,7 @@ def checked_images(images: Iterable[Image], stored: np.dtype, out: Path, extract
     ids: set[str] = set()
     width, with_boxes = None, False
     for image, raw_features, raw_boxes in images:
-        where = f"{out} is not written: image '{image}' of extractor {extractor_name(extractor)} has"
+        where = f"{out} is not written: image '{image}' of extractor {extractor} has"
         try:
             features, boxes = check_regions(raw_features, raw_boxes, stored)
         except ValueError as fault:

@@ -19,7 +19,8 @@ import numpy as np
 from legenda.errors import DataError, import_extra
 from legenda.features.base import ConcatFeatureStore, FeatureStore
 from legenda.features.packed import MANIFEST, PackedFeatureStore, ShardedStore
-from legenda.images.regions import UNNAMED, ImageRegions, extractor_name, grid_boxes, is_same_extractor, require_real
+from legenda.images.identity import UNNAMED, ExtractorIdentity
+from legenda.images.regions import ImageRegions, grid_boxes, require_real
 from legenda.io import check_regular, get_field, read_json, verified
 from legenda.registry import Registry
 
@@ -53,10 +54,10 @@ def open_stores(paths: Sequence[Path]) -> ConcatFeatureStore:
     first, *others = stores = [open_features(path) for path in paths]
     for store in others:
         same_layout = (store.feature_dim, store.has_boxes) == (first.feature_dim, first.has_boxes)
-        if not same_layout or not is_same_extractor(first.extractor, store.extractor):
+        if not same_layout or first.extractor.find_difference(store.extractor) is not None:
             a, b = (
                 f"{s.path} has features of width {s.feature_dim} {'with' if s.has_boxes else 'without'} boxes by "
-                f"{extractor_name(s.extractor)}"
+                f"{s.extractor}"
                 for s in (store, first)
             )
             raise DataError(f"{a}, but {b}; name stores of one extractor")
@@ -93,7 +94,13 @@ class ReleasedStore(FeatureStore):
     wanted: ClassVar[str]
     """The end of a sentence about a path that is none of this kind."""
 
-    def __init__(self, path: Path, ids: Iterable[str], sizes_file: Path | None, extractor: str = UNNAMED) -> None:
+    def __init__(
+        self,
+        path: Path,
+        ids: Iterable[str],
+        sizes_file: Path | None,
+        extractor: ExtractorIdentity | Mapping[str, object] | str = UNNAMED,
+    ) -> None:
         super().__init__(path, ids, extractor)
         self._sizes_file = sizes_file
         if not self.ids:
@@ -180,7 +187,7 @@ class Hdf5Store(ReleasedStore):
                 raise DataError(f"{path} holds both grids and features; choose with {path}:grids or {path}:features")
             kind = held[0] if held else "features"
         self._kind, self._boxed, self._sized = kind, frozenset(ids["boxes"]), frozenset(ids["size"])
-        extractor = verified(lambda: self._file.attrs.get("extractor", UNNAMED), file_path, self.wanted)
+        extractor = verified(lambda: self._file.attrs.get("extractor", UNNAMED.name), file_path, self.wanted)
         if not isinstance(extractor, str):
             raise DataError(f"{file_path} has an 'extractor' that is not text; give it the name of the extractor")
         super().__init__(path, ids[kind], sizes_file, extractor)
@@ -318,8 +325,10 @@ class FolderStore(ReleasedStore):
         box_folder = path.parent / f"{path.name.removesuffix('_att')}_box"
         usable = path.name.endswith("_att") and sizes_file is not None and box_folder.is_dir()
         self._box_folder = box_folder if usable else None
-        note = read_json(path / NOTE) if (path / NOTE).is_file() else {"extractor": UNNAMED}
-        extractor = get_field(note, "extractor", str, str(path / NOTE), "give it the name of the extractor as text")
+        extractor = UNNAMED
+        if (path / NOTE).is_file():
+            hint = "give it the name of the extractor as text"
+            extractor = get_field(read_json(path / NOTE), "extractor", str | Mapping, str(path / NOTE), hint)
         super().__init__(path, self._names, sizes_file, extractor)
 
     def load(self, position: int) -> ImageRegions:

@@ -13,7 +13,8 @@ import numpy as np
 from PIL import Image
 
 from legenda.errors import DataError, LegendaError
-from legenda.images.regions import ExtractorIdentity, ImageRegions, check_regions
+from legenda.images.identity import ExtractorIdentity, FrameSampling
+from legenda.images.regions import ImageRegions, check_regions
 from legenda.registry import reason_of
 
 _LOG = logging.getLogger(__name__)
@@ -22,21 +23,42 @@ Extract = Callable[[list[Image.Image]], list[ImageRegions]]
 """A function from RGB images to the regions of each."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Extractor:
-    """A function from images to regions, and the name and version that are stored with its features.
+    """A function from images to regions, and its identity, which is stored with its features.
 
-    with_num_regions: of a detector, returns the function for a fixed number of regions. sufficient_side: pixels of an
-    image that suffice for it, see `legenda.images.files.shrink`; None for all. loader: loads the extractor again, which
-    is what its pickle holds; None where the parts are pickled.
+    identity: the record, or its short form, such as blocks:8. with_num_regions: of a detector, returns the function for
+    a fixed number of regions. sufficient_side: pixels of an image that suffice for it, see
+    `legenda.images.files.shrink`; None for all. loader: loads the extractor again, which is what its pickle holds; None
+    where the parts are pickled.
     """
 
-    name: str
+    identity: ExtractorIdentity
     extract: Extract
-    version: str = ""
     with_num_regions: Callable[[int], Extract] | None = None
     sufficient_side: int | None = None
     loader: Callable[[], Extractor] | None = field(default=None, compare=False, repr=False)
+
+    def __init__(
+        self,
+        identity: ExtractorIdentity | str,
+        extract: Extract,
+        with_num_regions: Callable[[int], Extract] | None = None,
+        sufficient_side: int | None = None,
+        loader: Callable[[], Extractor] | None = None,
+    ) -> None:
+        vars(self).update(
+            identity=ExtractorIdentity.read(identity, "the extractor"),
+            extract=extract,
+            with_num_regions=with_num_regions,
+            sufficient_side=sufficient_side,
+            loader=loader,
+        )
+
+    @property
+    def name(self) -> str:
+        """The identity as people read it."""
+        return str(self.identity)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return super().__reduce_ex__(protocol) if self.loader is None else (self.loader, ())
@@ -88,26 +110,27 @@ def run_extractor(extractor: Extractor, images: list[Image.Image], names: Sequen
     return regions
 
 
-def identify(extractor: Extractor) -> ExtractorIdentity:
-    """Return the identity of an extractor; only one that is read from files is run on the test image.
+def identify(extractor: Extractor, frames: FrameSampling | None = None) -> ExtractorIdentity:
+    """Return the identity that is stored with the features of images, or of the frames of videos.
 
-    An extractor that fails on the image has no fingerprint.
+    Only an extractor that is read from files is run on the test image; one that fails on it has no fingerprint.
     """
-    identity = ExtractorIdentity(extractor.name, extractor.version)
-    if identity.base_name != identity.name:
+    identity = extractor.identity if frames is None else extractor.identity.replace(frames=frames)
+    if identity.digest:
         with suppress(LegendaError):
             (regions,) = run_extractor(extractor, [draw_test_image()], ["test image"])
-            width, values = regions[0].shape[1], fingerprint(*regions)
-            return ExtractorIdentity(extractor.name, extractor.version, width, values)
+            return identity.replace(feature_dim=regions[0].shape[1], fingerprint=fingerprint(*regions))
     return identity
 
 
 def find_mismatch(recorded: ExtractorIdentity, extractor: Extractor) -> str | None:
     """Return how an extractor differs from a recorded one, as the end of a sentence about it; None where it does not.
 
-    It is run on the test image only where its name, with the digest of its files, is another one.
+    It is run on the test image only where the digest of its files is another one.
     """
-    return None if extractor.name == recorded.name else recorded.find_difference(identify(extractor))
+    if extractor.identity == recorded.without_fingerprint():
+        return None
+    return recorded.find_difference(identify(extractor))
 
 
 def draw_test_image() -> Image.Image:
@@ -131,7 +154,7 @@ def fingerprint(features: np.ndarray, boxes: np.ndarray | None) -> tuple[float, 
     index = np.arange(values.shape[1])
     signs = np.stack([np.where(np.sin((index + 1) * (row + 1.7)) < 0, -1.0, 1.0) for row in range(_PROJECTIONS)])
     projections = moments @ signs.T / np.sqrt(len(index))
-    return (float(np.sqrt((values**2).mean())), *map(float, projections.ravel()))
+    return tuple(float(f"{value:.4g}") for value in (np.sqrt((values**2).mean()), *projections.ravel()))
 
 
 _MAX_SCENE_SIDE = 1 / 3

@@ -8,46 +8,20 @@ from collections.abc import Iterator
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any
 
 import numpy as np
 from PIL import Image
-from pydantic import Field, model_validator
 
-from legenda.config import Config, PositiveFloat
-from legenda.errors import ConfigError, DataError, import_extra
+from legenda.errors import DataError, import_extra
 from legenda.images.extractor import Extractor, run_extractor
+from legenda.images.identity import FrameSampling
 from legenda.images.regions import ImageRegions
 
-MAX_FRAMES = 10_000
-"""The largest number of frames that are taken of a video."""
 _LAST_PACKETS = 8
 """FFmpeg marks the packet at which a file is cut, after which its parsers flush a few others."""
 _TRANSPORT_PACKET = 188
 """Bytes of each packet of an MPEG transport stream."""
-
-
-class FrameSampling(Config):
-    """Which frames of a video are taken: `num_frames` of them, or `frame_rate` in each second.
-
-    Of n frames, number k of `num_frames` N is floor((k + 0.5) n / N), so a shorter video repeats frames. By rate, the
-    first frame at or after each multiple of 1 / frame_rate seconds is taken, each once. Raise ConfigError unless
-    exactly one of them is given, positive, and at most MAX_FRAMES frames are asked for.
-    """
-
-    num_frames: Annotated[int, Field(ge=1, le=MAX_FRAMES)] | None = None
-    frame_rate: PositiveFloat | None = None
-
-    @model_validator(mode="after")
-    def _check_sampling(self) -> Self:
-        if (self.num_frames is None) == (self.frame_rate is None):
-            raise ConfigError("give either --num-frames or --frame-rate for videos, not both")
-        return self
-
-    @property
-    def ending(self) -> str:
-        """The end of the extractor's stored name, such as @8frames."""
-        return f"@{self.num_frames}frames" if self.frame_rate is None else f"@{self.frame_rate:g}fps"
 
 
 def extract_video(

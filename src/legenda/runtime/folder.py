@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from legenda.config import Config, NonNegativeFloat, NonNegativeInt, PositiveInt, Probability, merge
 from legenda.errors import CheckpointError, ConfigError, DataError
+from legenda.images.identity import UNNAMED, ExtractorIdentity
 from legenda.io import FORMAT_VERSION, check_format, read_json, verified
 from legenda.runtime.settings import GenerationConfig
 from legenda.text import Vocabulary
@@ -43,7 +44,7 @@ class ExportedModel(Config):
     """The number of trainable parameters of the model."""
     summary: str = ""
     """One line about the model, for lists."""
-    extractor: str = "unnamed"
+    extractor: ExtractorIdentity = UNNAMED
     """The identity of the extractor of the features."""
     least_log_prob: Annotated[float, Field(ge=-(2.0**63), le=0)] | None = None
     """Least mean log-probability of a caption's tokens, below which it names the things alone."""
@@ -67,6 +68,11 @@ class ExportedModel(Config):
     """How the model searches."""
     digests: Mapping[str, str]
     """The SHA-256 of the other files of the folder."""
+
+    @field_validator("extractor", mode="before")
+    @classmethod
+    def _read_extractor(cls, value: Any) -> ExtractorIdentity:
+        return ExtractorIdentity.read(value, SETTINGS)
 
     @property
     def width(self) -> int:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from legenda.config import Config, Count, Fraction, NonNegativeInt, PositiveInt, Probability
 from legenda.errors import ConfigError, DataError
+from legenda.images.identity import ExtractorIdentity
 from legenda.models.base import Model, inference
 from legenda.models.packing import PackedWeights
 from legenda.models.registry import build_model, describe_model, list_models
@@ -188,7 +189,8 @@ class Task(ABC):
         if not isinstance(data.train, self.examples):
             raise ConfigError(f"the data ({data.train.source}) are not for the task {self.name}; choose theirs")
         self.data, self.train, self.validation = data, data.train, data.validation
-        self.extractor: str | None = getattr(data.train, "extractor", None)
+        extractor = getattr(data.train, "extractor", None)
+        self.extractor = None if extractor is None else ExtractorIdentity.read(extractor, "the data")
 
     @abstractmethod
     def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Model:

@@ -22,7 +22,7 @@ from legenda.config import to_json
 from legenda.environment import describe_environment
 from legenda.errors import CheckpointError, ConfigError
 from legenda.hub import find_model
-from legenda.images.regions import UNNAMED, extractor_name, is_same_extractor
+from legenda.images.identity import UNNAMED, ExtractorIdentity
 from legenda.io import FORMAT_VERSION, locked, read_text, write_json
 from legenda.models.base import Model
 from legenda.models.checkpoint import start_from
@@ -238,7 +238,7 @@ def train(
         weight = read_config(init_from, "give the folder of a trained run").get("consensus")
         if isinstance(weight, int | float):
             config["consensus"] = weight * _KEPT_CONSENSUS
-    config |= {"extractor": task.extractor, "environment": describe_environment(folder)}
+    config |= {"extractor": task.extractor and task.extractor.to_json(), "environment": describe_environment(folder)}
     config[DATA_DIGEST] = {
         "train": describe_split(task.train),
         "validation": describe_split(task.validation),
@@ -272,11 +272,12 @@ def train(
 
 def _check_extractor(task: Task, source: Path) -> None:
     """Raise ConfigError where a run that is continued was trained on features of another extractor than the task's."""
-    expected = read_config(source, "give the folder of a trained run").get("extractor") or UNNAMED
-    if task.extractor is not None and expected != UNNAMED and not is_same_extractor(expected, task.extractor):
+    stored = read_config(source, "give the folder of a trained run").get("extractor") or UNNAMED
+    expected = ExtractorIdentity.read(stored, source / CONFIG)
+    if task.extractor is not None and expected != UNNAMED and expected.find_difference(task.extractor) is not None:
         raise ConfigError(
-            f"{task.train.source} was made by the extractor {extractor_name(task.extractor)}, but {source} was trained "
-            f"on features of {extractor_name(expected)}; use the extractor of the training"
+            f"{task.train.source} was made by the extractor {task.extractor}, but {source} was trained on features of "
+            f"{expected}; use the extractor of the training"
         )
 
 

@@ -51,7 +51,7 @@ def test_other_images_of_train_validate_by_default(refs):
 def test_refs_open_with_the_words_of_train(refs):
     opened = refs.open(lambda _: None)
     assert opened.vocabulary.tokens == ("<pad>", "<unk>", "the", "brown", "dog")
-    assert (opened.feature_dim, opened.max_text_length, opened.train.extractor) == (WIDTH, 14, "a test")
+    assert (opened.feature_dim, opened.max_text_length, opened.train.extractor.name) == (WIDTH, 14, "a test")
     assert opened.train.boxes.tolist() == [[10, 10, 60, 60]] * 6
     assert opened.validation.sizes.tolist() == [[100, 100]]
     assert nearest_boxes(opened.train) == pytest.approx(np.ones(6))

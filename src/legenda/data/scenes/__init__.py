@@ -2,12 +2,13 @@
 
 from legenda.data.scenes.dataset import SceneCounts, SceneSplit, make_split
 from legenda.data.scenes.language import check_caption, references, truth_scores
-from legenda.data.scenes.pixels import FEATURE_DIM, draw_scene, find_things
+from legenda.data.scenes.pixels import FEATURE_DIM, SCENES, draw_scene, find_things
 from legenda.data.scenes.scene import FAMILIES, Scene, make_scene, make_scenes
 
 __all__ = [
     "FAMILIES",
     "FEATURE_DIM",
+    "SCENES",
     "Scene",
     "SceneCounts",
     "SceneSplit",

@@ -9,7 +9,10 @@ from PIL import Image, ImageChops, ImageDraw
 from legenda.data.scenes.scene import COLORS, Scene
 from legenda.errors import DataError
 from legenda.images.extractor import Extractor
+from legenda.images.identity import ExtractorIdentity
 
+SCENES = ExtractorIdentity(name="scenes")
+"""The extractor of the regions of scenes."""
 SIDE = 320
 """Pixels of a drawn image's side; the smallest thing then has more pixels than its stencil."""
 STENCIL = 16
@@ -91,7 +94,7 @@ _STENCILS = {
 
 def load_scenes(model: str, *, compute: object) -> Extractor:  # noqa: ARG001 - the arguments of every extractor
     """Return the extractor for images of the embedded scenes."""
-    return Extractor("scenes", lambda images: [find_things(image) for image in images])
+    return Extractor(SCENES, lambda images: [find_things(image) for image in images])
 
 
 def find_things(image: Image.Image) -> tuple[np.ndarray, np.ndarray]:

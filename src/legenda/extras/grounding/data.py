@@ -13,7 +13,7 @@ import numpy as np
 
 from legenda.config import Count
 from legenda.data.registry import choose_split, hold_out
-from legenda.data.scenes import FEATURE_DIM
+from legenda.data.scenes import FEATURE_DIM, SCENES
 from legenda.data.scenes.dataset import SceneCounts, scene_reader
 from legenda.data.scenes.pixels import SIDE
 from legenda.errors import DataError
@@ -308,4 +308,4 @@ class SceneExpressionsData(SceneCounts):
                     Expression(f"{scene.id}-{number}", scene.id, tokens, boxes, (SIDE, SIDE), expression.kind)
                 )
                 scenes.append(index)
-        return ExpressionDataset(tuple(expressions), scene_reader(drawn, scenes), "scenes", "scenes")
+        return ExpressionDataset(tuple(expressions), scene_reader(drawn, scenes), "scenes", SCENES)

@@ -20,10 +20,12 @@ from legenda.data.captions import CaptionDataset, DataModule
 from legenda.data.registry import SplitSizes
 from legenda.data.scenes.pixels import FEATURE_DIM, draw_scene, find_things
 from legenda.data.scenes.scene import COLORS, SHAPES, Scene, Thing
+from legenda.images.identity import ExtractorIdentity
 from legenda.regions import Regions
 from legenda.text import Vocabulary
 
 FRAMES = 6
+MOVING_SCENES = ExtractorIdentity(name="moving scenes")
 VIDEO_FEATURE_DIM = FEATURE_DIM + 3
 """Channels of a frame: the patch of its object, and the object's center and size."""
 
@@ -136,4 +138,4 @@ class MovingScenesData(SplitSizes):
 
         references = tuple(map(video_references, scenes.values()))
         score = partial(video_scores, scenes=scenes)
-        return CaptionDataset(tuple(scenes), references, read, "moving scenes", "moving scenes", score)
+        return CaptionDataset(tuple(scenes), references, read, "moving scenes", MOVING_SCENES, score)

@@ -20,6 +20,7 @@ from legenda.extras.vqa.model import CoAttentionModel
 from legenda.extras.vqa.text import AnswerVocabulary, QuestionVocabulary, encode_tokens
 from legenda.features.base import ConcatFeatureStore, RegionReader
 from legenda.features.readers import open_stores
+from legenda.images.identity import ExtractorIdentity
 from legenda.io import verified
 from legenda.regions import Regions
 from legenda.run_folder import VOCABULARY
@@ -46,7 +47,7 @@ class CoAttentionDataset:
     examples: tuple[Any, ...]
     read: RegionReader
     source: str
-    extractor: str
+    extractor: ExtractorIdentity
 
     @classmethod
     def stored(cls, examples: Sequence[Any], store: ConcatFeatureStore) -> Self:

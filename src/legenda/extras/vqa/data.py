@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 from legenda.config import Count
 from legenda.data.registry import choose_split, hold_out
-from legenda.data.scenes import FEATURE_DIM
+from legenda.data.scenes import FEATURE_DIM, SCENES
 from legenda.data.scenes.dataset import SceneCounts, scene_reader
 from legenda.errors import DataError
 from legenda.extras.vqa.co_attention import (
@@ -275,4 +275,4 @@ class SceneQuestionsData(SceneCounts):
                 annotation = Annotation((asked.answer,) * PEOPLE, asked.question_type, asked.answer_type)
                 questions.append(Question(f"{scene.id}-{number}", scene.id, asked.text, annotation))
                 scenes.append(index)
-        return QuestionDataset(tuple(questions), scene_reader(drawn, scenes), "scenes", "scenes", by_type=True)
+        return QuestionDataset(tuple(questions), scene_reader(drawn, scenes), "scenes", SCENES, by_type=True)
