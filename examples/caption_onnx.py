@@ -1,11 +1,13 @@
-"""Caption an image with onnxruntime and NumPy alone: python examples/caption_onnx.py FOLDER FEATURES.npz
+"""Caption an image with onnxruntime and NumPy alone.
+
+python examples/caption_onnx.py FOLDER FEATURES.npz
 
 FOLDER is written by `legenda export RUN --out FOLDER`. FEATURES.npz has the features of one image's regions,
-`feat` (N, D), and their boxes in 0..1, `boxes` (N, 4), as `legenda convert` writes them.
+`feat` (N, D), and their boxes in 0..1, `boxes` (N, 4), as `legenda convert` writes them into a folder.
 """
 
+import argparse
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -48,9 +50,11 @@ def greedy(encoder, decoder, settings: dict, features: np.ndarray, boxes: np.nda
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3 or not sys.argv[2].endswith(".npz"):
-        sys.exit("usage: python caption_onnx.py FOLDER IMAGE.npz (as legenda convert writes it into a folder)")
-    *sessions, vocabulary = load(Path(sys.argv[1]))
-    with np.load(sys.argv[2]) as image:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("features", type=Path)
+    options = parser.parse_args()
+    *sessions, vocabulary = load(options.folder)
+    with np.load(options.features) as image:
         tokens = greedy(*sessions, image["feat"], image["boxes"])
     print(" ".join(vocabulary[token] for token in tokens if vocabulary[token] != "<end>"))

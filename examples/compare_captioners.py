@@ -3,8 +3,9 @@
 python examples/compare_captioners.py photo.jpg photo hf:Salesforce/blip-image-captioning-base
 """
 
-import sys
 from pathlib import Path
+
+import tyro
 
 import legenda
 
@@ -18,4 +19,4 @@ def main(image: Path, models: list[str]) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    tyro.cli(main, description=__doc__, config=(tyro.conf.PositionalRequiredArgs,))

@@ -9,10 +9,10 @@ On the command line, this file is a plugin:
     legenda evaluate runs/cosine --plugin examples/custom_attention.py
 """
 
-import sys
 from pathlib import Path
 
 import torch
+import tyro
 from torch import nn
 from torch.nn import functional as F
 
@@ -66,4 +66,4 @@ def main(folder: Path, scenes: int = 200, epochs: int = 3) -> float:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "runs/cosine"))
+    tyro.cli(main, description=__doc__, config=(tyro.conf.PositionalRequiredArgs,))

@@ -1,9 +1,9 @@
-"""Caption photographs on a page of Gradio, with the things that are seen: python examples/gradio_app.py [MODEL].
+"""Caption photographs on a page of Gradio, with the things that are seen. It needs `pip install gradio`.
 
-It needs `pip install gradio`.
+python examples/gradio_app.py
 """
 
-import sys
+import argparse
 
 import legenda
 
@@ -20,9 +20,12 @@ def annotate(pipeline, image):
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", nargs="?", default="photo", help="a run, or photo, the packaged model")
+    options = parser.parse_args()
     import gradio
 
-    model = legenda.open(sys.argv[1] if len(sys.argv) > 1 else "photo")
+    model = legenda.open(options.model)
     outputs = [gradio.Textbox(label="caption"), gradio.AnnotatedImage(label="things")]
     page = gradio.Interface(
         lambda image: annotate(model, image), gradio.Image(type="pil"), outputs, title="Legenda", flagging_mode="never"

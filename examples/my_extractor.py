@@ -1,6 +1,8 @@
 """An extractor: a file with a function `extract`. This one returns the mean colors of a 4 x 4 grid.
 
 Copy it and replace the mean colors by the output of a network.
+
+    legenda extract photos/ --extractor examples/my_extractor.py --out features.safetensors
 """
 
 import numpy as np
@@ -16,3 +18,7 @@ def extract(images: list[Image.Image]) -> list[tuple[np.ndarray, np.ndarray | No
     boxes = np.stack([left, top, left + 1 / GRID, top + 1 / GRID], axis=1)
     cells = [np.asarray(image.resize((GRID, GRID), Image.Resampling.BOX)) for image in images]
     return [(cell.reshape(-1, 3) / 255.0, boxes) for cell in cells]
+
+
+if __name__ == "__main__":
+    print(__doc__)

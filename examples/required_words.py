@@ -3,8 +3,9 @@
 python examples/required_words.py photo.jpg "cat|kitten" sofa
 """
 
-import sys
 from pathlib import Path
+
+import tyro
 
 import legenda
 
@@ -19,4 +20,4 @@ def main(image: Path, words: list[str], model: str | Path = "photo") -> tuple[st
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    tyro.cli(main, description=__doc__, config=(tyro.conf.PositionalRequiredArgs,))

@@ -17,6 +17,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import tyro
+
 from legenda.data.scenes import draw_scene, make_scene
 
 
@@ -46,7 +48,7 @@ def wait_until_ready(address: str, seconds: float = 20.0) -> None:
             return
 
 
-def main(run: Path, image: Path | None = None) -> dict[str, Any]:
+def main(run: Path, image: tyro.conf.Positional[Path | None] = None) -> dict[str, Any]:
     """Serve the run on a free port and return the captions of the image."""
     command = [sys.executable, "-m", "legenda", "serve", str(run), "--port", "0"]
     with tempfile.TemporaryDirectory() as folder:
@@ -70,4 +72,4 @@ def main(run: Path, image: Path | None = None) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:3] or ["runs/demo/ngsan"]))
+    tyro.cli(main, description=__doc__, config=(tyro.conf.PositionalRequiredArgs,))

@@ -3,8 +3,9 @@
 python examples/train_from_images.py captions.csv runs/images    # a table of file and caption, images beside it
 """
 
-import sys
 from pathlib import Path
+
+import tyro
 
 import legenda
 
@@ -25,4 +26,4 @@ def main(captions: Path, out: Path, backbone: str = BACKBONE, image_size: int = 
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    tyro.cli(main, description=__doc__, config=(tyro.conf.PositionalRequiredArgs,))

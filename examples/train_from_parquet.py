@@ -3,10 +3,10 @@
 python examples/train_from_parquet.py runs/parquet
 """
 
-import sys
 from pathlib import Path
 
 import datasets
+import tyro
 
 import legenda
 from legenda.data.scenes import draw_scene, make_scene, references
@@ -25,4 +25,5 @@ def main(folder: Path, images: int = 40, backbone: str = "torchvision:resnet18")
 
 
 if __name__ == "__main__":
-    print(f"CIDEr-D {main(Path(sys.argv[1])):.3f}")
+    best = tyro.cli(main, description=__doc__, config=(tyro.conf.PositionalRequiredArgs,))
+    print(f"CIDEr-D {best:.3f}")

@@ -10,8 +10,9 @@ The images are drawn here; put your photographs and captions.csv in their place.
 """
 
 import csv
-import sys
 from pathlib import Path
+
+import tyro
 
 import legenda
 from legenda.config import to_json
@@ -59,4 +60,4 @@ def main(folder: Path) -> dict[str, float | None]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "runs/csv"))
+    tyro.cli(main, description=__doc__, config=(tyro.conf.PositionalRequiredArgs,))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import runpy
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +110,15 @@ def test_compare_captioners_and_required_words(scenes_run, tmp_path):
     free, constrained = load("required_words")["main"](tmp_path / "scene.png", ["red|blue", "circle"], scenes_run)
     assert free == captions[str(scenes_run)]
     assert {"circle"} < set(constrained.split())
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_every_example_says_what_it_does(path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", [path.name, "--help"])
+    with suppress(SystemExit):
+        runpy.run_path(str(path), run_name="__main__")
+    first = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split(":")[0].split()
+    assert " ".join(first[:6]) in " ".join(re.sub(r"[│\x1b]", " ", capsys.readouterr().out).split())
 
 
 @pytest.mark.parametrize("name", ["train_from_images", "train_from_parquet", "compare_captioners", "required_words"])
