@@ -21,7 +21,7 @@ import torch
 import legenda
 from default_data import write_default_data
 from legenda.cli.main import COMMANDS
-from legenda.importers.load import _fill, _pattern, read_names
+from legenda.importers.loading import _fill, _pattern, read_names
 from legenda.models.checkpoint import load_any
 from legenda.models.xtransformer import positions
 from legenda.papers import get_recipe, shared_recipe

@@ -9,7 +9,7 @@ import torch
 import legenda
 from legenda import LegendaError, Regions
 from legenda.decoding import Ensemble, beam_search, greedy
-from legenda.importers.load import StateDictMapper
+from legenda.importers.loading import StateDictMapper
 from legenda.importers.releases import load_aoanet
 
 DATA = Path(__file__).parent / "data"

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from legenda import LegendaError, Regions
 from legenda.decoding import beam_search
-from legenda.importers.load import StateDictMapper
+from legenda.importers.loading import StateDictMapper
 from legenda.importers.releases import END, PAD, load_mdsan
 
 DATA = Path(__file__).parent / "data"

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from legenda import Regions
 from legenda.decoding import beam_search, greedy
-from legenda.importers.load import StateDictMapper
+from legenda.importers.loading import StateDictMapper
 from legenda.importers.releases import load_xlan, load_xtransformer
 from legenda.models.xtransformer import positions
 

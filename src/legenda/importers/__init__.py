@@ -1,5 +1,5 @@
 """Load checkpoints of released codes into Legenda models, which then give the same captions."""
 
-from legenda.importers.load import IMPORTERS, load
+from legenda.importers.loading import IMPORTERS, load
 
 __all__ = ["IMPORTERS", "load"]

@@ -8,7 +8,7 @@ import torch
 
 from legenda.decoding import GenerationConfig
 from legenda.errors import CheckpointError
-from legenda.importers.load import HEADS, Importer, ReleasedName, StateDictMapper, read_names
+from legenda.importers.loading import HEADS, Importer, ReleasedName, StateDictMapper, read_names
 from legenda.models import Captioner, create_model
 from legenda.models.xtransformer import positions
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from legenda import Regions, importers
 from legenda.extras.vqa.importer import load_mcan
 from legenda.extras.vqa.text import AnswerVocabulary, QuestionVocabulary
-from legenda.importers.load import StateDictMapper
+from legenda.importers.loading import StateDictMapper
 from legenda.models.checkpoint import load_any
 
 DATA = Path(__file__).parent / "data"

@@ -7,7 +7,7 @@ from pathlib import Path
 from legenda.errors import DataError
 from legenda.extras.vqa.model import CoAttentionModel, Mcan
 from legenda.extras.vqa.text import AnswerVocabulary, QuestionVocabulary, read_answers
-from legenda.importers.load import Importer, StateDictMapper, TokenSource, check_size, read_names
+from legenda.importers.loading import Importer, StateDictMapper, TokenSource, check_size, read_names
 from legenda.models.base import Model
 from legenda.models.registry import build_model
 

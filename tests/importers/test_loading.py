@@ -19,7 +19,7 @@ import torch
 
 import legenda
 from legenda import LegendaError
-from legenda.importers.load import _ALLOWED, load_vocab
+from legenda.importers.loading import _ALLOWED, load_vocab
 from legenda.io import read_pickle
 from legenda.text import Vocabulary
 
