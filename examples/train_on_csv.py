@@ -19,8 +19,7 @@ from legenda.config import to_json
 from legenda.data.captions import KarpathyData
 from legenda.data.scenes import draw_scene, make_scene, references
 from legenda.extractors import extract_store, load_extractor
-from legenda.tasks import Captioning
-from legenda.tasks.captioning import generate_captions, score_captions
+from legenda.tasks import Captioning, generate_captions, score_captions
 from legenda.training import Constant, TrainingConfig, train
 
 

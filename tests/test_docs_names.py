@@ -106,13 +106,6 @@ def test_identifiers_exist():
     assert not missing, "\n".join(sorted(set(missing)))
 
 
-def test_the_list_of_packages_names_what_exists():
-    listed = set(re.findall(r"\]\((\w+)\.md\)", PAGES["docs/api/index.md"]))
-    package = ROOT / "src" / "legenda"
-    packages = {path.name for path in package.iterdir() if (path / "__init__.py").exists()}
-    assert packages - {"assets"} <= listed
-
-
 def test_the_types_of_the_package_are_those_of_its_names():
     """`legenda/__init__.pyi` has every public name, and no other."""
     tree = ast.parse(Path(str(legenda.__file__)).with_suffix(".pyi").read_text(encoding="utf-8"))

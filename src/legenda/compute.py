@@ -16,6 +16,8 @@ from legenda.errors import ConfigError
 if TYPE_CHECKING:
     import torch
 
+__all__ = ["ComputeOptions", "RunOptions"]
+
 _DTYPES = {"float32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 

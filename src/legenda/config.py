@@ -19,6 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from legenda.errors import ConfigError, did_you_mean
 
+__all__ = ["Config", "to_json"]
+
 C = TypeVar("C", bound="Config")
 _LOG = logging.getLogger(__name__)
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from legenda.terminal import escape_controls
 
+__all__ = ["CheckpointError", "ConfigError", "DataError", "LegendaError"]
+
 _MOST_LISTED = 40
 """Known words that a suggestion lists."""
 

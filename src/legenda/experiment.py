@@ -16,6 +16,8 @@ from legenda.tasks.base import TASKS
 from legenda.training import Callback, TrainResult, check_folder
 from legenda.training import train as train_model
 
+__all__ = ["train"]
+
 
 def train(
     recipe: str | Recipe,

@@ -21,6 +21,8 @@ from legenda.models.base import Captioner, eval_mode
 from legenda.regions import Memory, Regions
 from legenda.runtime.folder import GRID_BOXES, OF_RUN, SETTINGS, VOCABULARY, ExportedModel, Format, digest
 
+__all__ = ["ExportReport", "export_captioner"]
+
 TOLERANCE = 1e-3
 """The largest difference from PyTorch, in float32, of any output of the exported files."""
 

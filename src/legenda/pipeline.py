@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from legenda.recipes import Data
     from legenda.regions import Regions
 
+__all__ = ["GeneratedCaption", "ImageCaptions", "Pipeline", "open"]
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GeneratedCaption:

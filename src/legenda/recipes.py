@@ -36,6 +36,8 @@ from legenda.models.registry import Entry, configure_sizeless, describe_decoder
 from legenda.run_folder import CONFIG, name_stages, read_config, split_model, stage_name, stages_of
 from legenda.training.config import TrainingConfig
 
+__all__ = ["Data", "Recipe", "read_recipe", "recipe_from_dict", "recipe_to_toml"]
+
 _LOG = logging.getLogger(__name__)
 _PLAIN = ("name", "summary", "task", "init_from")
 """Parts of a recipe that are no tables."""

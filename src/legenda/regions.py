@@ -15,6 +15,8 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from legenda.errors import DataError
 
+__all__ = ["Memory", "Regions", "masked_mean"]
+
 _MAX_CORNER = 1.01
 """Largest corner of a box in 0..1; boxes of half precision, or those a detector did not clip, are a little beyond."""
 

@@ -21,6 +21,8 @@ from pydantic_core import CoreSchema, core_schema
 from legenda.config import merge
 from legenda.errors import ConfigError, LegendaError, did_you_mean
 
+__all__ = ["Registry", "load_plugin"]
+
 T = TypeVar("T")
 V = TypeVar("V")
 

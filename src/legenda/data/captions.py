@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     from legenda.models.backbone import Backbone
 
+__all__ = ["CaptionDataset", "DataModule", "KarpathyData", "ScenesData"]
+
 
 @dataclass(frozen=True, eq=False)
 class TokenizedCaptions:

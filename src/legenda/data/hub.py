@@ -30,6 +30,8 @@ from legenda.images.files import ImageFile, read_image
 from legenda.images.shards import process_here
 from legenda.text.annotations import CaptionedImage, check_once
 
+__all__ = ["HubData"]
+
 _LOG = logging.getLogger(__name__)
 _GRAY = (127, 127, 127)
 _SPLITS = ("train", "val", "test", "restval")

@@ -28,6 +28,8 @@ from legenda.io import file_digest
 from legenda.regions import Regions
 from legenda.text.annotations import CaptionedImage
 
+__all__ = ["ImageData"]
+
 ImageReader = Callable[[np.ndarray], list[Image.Image]]
 """A function from positions in a split `(B,)` to their images."""
 _READERS = 8

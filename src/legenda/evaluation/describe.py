@@ -24,6 +24,8 @@ from legenda.models.registry import build_model, summarize
 from legenda.run_folder import CONFIG, HISTORY, STATE, evaluation_path, read_config, split_model
 from legenda.training.checkpoint import read_history, read_progress
 
+__all__ = ["inspect_run", "push_run"]
+
 _TOLERANCE = 1e-6
 """The largest difference of a stored score from the score of the stored predictions."""
 

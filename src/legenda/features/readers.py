@@ -24,6 +24,8 @@ from legenda.images.regions import ImageRegions, grid_boxes, require_real
 from legenda.io import check_regular, get_field, read_json, verified
 from legenda.registry import Registry
 
+__all__ = ["DetectionStore", "FolderStore", "Hdf5Store", "LmdbStore", "TsvStore"]
+
 STORES: Registry[Callable[[Path, Path | None], FeatureStore]] = Registry("feature store", {})
 """Functions of users that open a feature store, by the suffix of its path; see `open_features` for their arguments."""
 

@@ -12,11 +12,12 @@ from legenda.metrics.diversity import (
 from legenda.metrics.evaluation import METRICS, Scores, evaluate, register_metric
 from legenda.metrics.metric import CaptionSet, Metric
 from legenda.metrics.resampling import Difference, Interval, compare, holm, intervals
-from legenda.metrics.rewards import CiderD
+from legenda.metrics.rewards import BleuReward, CiderD
 from legenda.text.ngrams import DocumentFrequencies
 
 __all__ = [
     "METRICS",
+    "BleuReward",
     "CaptionSet",
     "CiderD",
     "Difference",

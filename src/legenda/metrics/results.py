@@ -11,6 +11,8 @@ import numpy as np
 from legenda.metrics.evaluation import Scores
 from legenda.metrics.resampling import intervals
 
+__all__ = ["EvaluationResult", "Example", "MetricWithCI", "Prediction", "mean_with_ci", "means_by_group"]
+
 Interval = tuple[float, float]
 
 

@@ -16,6 +16,8 @@ from typing import Any
 from legenda.errors import DataError
 from legenda.io import get_field
 
+__all__ = ["Annotation", "VqaScores", "evaluate_vqa", "normalize_answer", "read_annotations", "vqa_accuracy"]
+
 _MARKS = ';/[]"{}()=+\\_-><@`,?!'
 _GROUPED = re.compile(r"\d,\d")
 _FULL_STOP = re.compile(r"\.(?!\d)")

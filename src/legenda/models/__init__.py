@@ -10,7 +10,7 @@ from legenda.models.registry import create_model, describe_model, list_models, r
 
 if TYPE_CHECKING:
     from legenda.models.base import Captioner, CaptionerConfig, Encoder, ModelConfig
-    from legenda.models.checkpoint import load
+    from legenda.models.checkpoint import load, load_any
 
 __all__ = [
     "Captioner",
@@ -21,6 +21,7 @@ __all__ = [
     "describe_model",
     "list_models",
     "load",
+    "load_any",
     "register_model",
 ]
 
@@ -28,4 +29,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'legenda.models' has no attribute '{name}'")
-    return getattr(import_module("legenda.models.checkpoint" if name == "load" else "legenda.models.base"), name)
+    return getattr(
+        import_module("legenda.models.checkpoint" if name in ("load", "load_any") else "legenda.models.base"), name
+    )

@@ -27,6 +27,8 @@ from legenda.models.layers import FeedForward, Residual, init_xavier_uniform_
 from legenda.models.positions import Positions
 from legenda.regions import Memory, Regions, masked_mean
 
+__all__ = ["TransformerConfig"]
+
 KeyValue = tuple[Tensor, Tensor]
 
 

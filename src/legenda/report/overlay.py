@@ -19,6 +19,8 @@ from legenda.errors import ConfigError, DataError
 from legenda.io import atomic_write
 from legenda.pipeline import GeneratedCaption, ImageCaptions
 
+__all__ = ["average_heads", "draw_overlay", "draw_words"]
+
 MAX_OUTLINES = 16
 """With more regions, outlines would hide the image: only the shade shows them."""
 

@@ -19,6 +19,8 @@ from legenda.runtime.settings import GenerationConfig
 from legenda.runtime.threads import get_num_threads
 from legenda.text import Vocabulary
 
+__all__ = ["Captioned", "Captioner", "OnnxCaptioner"]
+
 
 class Captioned(NamedTuple):
     """The output of a search over the regions of B images, and these regions, over which its attention is.

@@ -16,6 +16,8 @@ from legenda.io import FORMAT_VERSION, check_format, read_json, verified
 from legenda.runtime.settings import GenerationConfig
 from legenda.text import Vocabulary
 
+__all__ = ["ExportedModel", "is_exported", "read_exported"]
+
 Format = Literal["onnx", "torch"]
 SETTINGS, VOCABULARY, ENCODER, DECODER = "export.json", "vocabulary.json", "encoder.onnx", "decoder.onnx"
 GRID_BOXES = "boxes_of_grid"

@@ -16,6 +16,8 @@ import numpy as np
 from legenda.errors import ConfigError, DataError
 from legenda.runtime.settings import GenerationConfig
 
+__all__ = ["SearchOutput"]
+
 State = dict[str, np.ndarray]
 ROWS = "state."
 """The prefix of names of arrays that have a row for each hypothesis."""

@@ -13,6 +13,8 @@ from legenda.config import Config, Count, NonNegativeFloat, NonNegativeInt, Posi
 from legenda.errors import ConfigError, did_you_mean
 from legenda.text import Vocabulary
 
+__all__ = ["GenerationConfig"]
+
 _OF_SAMPLING, _OF_BEAMS = ("top_k", "top_p", "trigram_penalty", "seed"), ("num_beam_groups", "length_penalty", "must")
 
 

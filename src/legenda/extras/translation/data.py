@@ -23,6 +23,8 @@ from legenda.extras.translation.subwords import (
 from legenda.io import read_bytes
 from legenda.text import Vocabulary
 
+__all__ = ["ParallelData", "ParallelDataset", "read_parallel"]
+
 _HINT = "name text files of the same number of lines, gzipped (.gz) or not"
 
 

@@ -14,6 +14,8 @@ from typing import Any
 
 from legenda.errors import DataError, import_extra
 
+__all__ = ["TranslationScores", "score_translations"]
+
 _HYPHEN = re.compile(r"(\S)-(\S)")
 TRANSLATION_METRICS = ("BLEU", "tokenized BLEU", "chrF", "exact")
 """The metrics that `score_translations` computes."""

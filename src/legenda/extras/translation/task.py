@@ -30,6 +30,8 @@ from legenda.tasks.objectives import PADDING, cross_entropy
 from legenda.tasks.reporting import ReportedTask
 from legenda.text import Vocabulary
 
+__all__ = ["translate"]
+
 
 @dataclass(frozen=True, eq=False)
 class EncodedLines:
