@@ -10,14 +10,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, Self, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast, overload
 
 import numpy as np
 from PIL import Image
 
 from legenda.compute import Precision, RunOptions
 from legenda.errors import ConfigError, DataError
-from legenda.features.extractors import resolve_extractor
+from legenda.evaluation.exported import ExportedRun
 from legenda.hub import find_model
 from legenda.images.extractor import Extractor
 from legenda.images.files import (
@@ -454,33 +454,6 @@ def _of_words(caption: GeneratedCaption, text: str) -> GeneratedCaption:
     return replace(caption, words=words, tokens=(), heads=heads)
 
 
-@dataclass(frozen=True)
-class ExportedRun:
-    """An exported captioner in place of a run: its folder, and which extractors it takes."""
-
-    folder: Path
-    captioner: OnnxCaptioner
-    options: RunOptions
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        """The settings in export.json."""
-        return dict(self.captioner.settings)
-
-    @property
-    def summary(self) -> str:
-        """One line about the model."""
-        return self.captioner.settings.summary
-
-    def resolve_extractor(self, given: str | None) -> Extractor:
-        """Return the extractor of the model's features; see `legenda.features.extractors.resolve_extractor`."""
-        return resolve_extractor(self.captioner.settings.extractor, given, self.folder, self.options)
-
-    def data(self) -> NoReturn:
-        """Raise ConfigError: an exported model does not name the data of its training."""
-        raise ConfigError(f"{self.folder} does not name the data of its training; name some, or the run")
-
-
 class CaptionsModel(Protocol):
     """A run, or an exported model in place of one, as pipelines take it."""
 
@@ -509,9 +482,7 @@ def load_for_captions(model: str | Path, options: RunOptions) -> CaptionsModel:
     """
     folder = find_model(model)
     if is_exported(folder):
-        options.check_exported(folder)
-        captioner = OnnxCaptioner.load(folder)
-        return ExportedRun(folder, captioner, options)
+        return ExportedRun.load(folder, options)
     from legenda.evaluation.runs import load_captioner_run  # late: PyTorch takes seconds, and may not be installed
 
     options.resolve_for_models()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +17,7 @@ from torch.nn import functional as F
 import legenda
 from legenda.data.scenes import draw_scene, make_scenes
 from legenda.errors import ConfigError, DataError
-from legenda.evaluation.evaluate import generate
+from legenda.evaluation.evaluate import caption_settings, generate
 from legenda.evaluation.runs import load_captioner_run
 from legenda.evaluation.torch_captioner import TorchCaptioner
 from legenda.export import export_captioner
@@ -208,6 +210,15 @@ def test_an_exported_folder_is_evaluated_as_a_run_is(run_and_export, run_command
     code, _, err = run_command(f"evaluate {run_and_export[1]} --out {tmp_path}")
     assert code == 2
     assert "--annotations" in err
+
+
+def test_an_evaluation_names_the_beams_of_the_exported_model(run_and_export, tmp_path):
+    shutil.copytree(run_and_export[1], tmp_path / "five")
+    settings = json.loads((tmp_path / "five" / "export.json").read_text())
+    settings["generation_config"]["beam_size"] = 5
+    (tmp_path / "five" / "export.json").write_text(json.dumps(settings))
+    run = load_captioner_run(tmp_path / "five")
+    assert caption_settings(run.config, "val", {}, "fast")["beam_size"] == run.model.generation_config.beam_size == 5
 
 
 @pytest.mark.parametrize("option", ["--precision bf16", "--compile", "--max-length 90"])

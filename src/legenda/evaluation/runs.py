@@ -16,6 +16,7 @@ from legenda.compute import CPU, RunOptions
 from legenda.data.registry import data_settings
 from legenda.decoding import GenerationOutput
 from legenda.errors import CheckpointError, ConfigError, LegendaError
+from legenda.evaluation.exported import ExportedRun, without_data
 from legenda.evaluation.torch_captioner import TorchCaptioner
 from legenda.features.extractors import refuse_extractor, resolve_extractor
 from legenda.hub import find_model, is_of_transformers
@@ -68,7 +69,9 @@ class Run:
 
     @property
     def weights(self) -> str:
-        """The checksum of the weights, as their file has it."""
+        """The checksum of the weights, as their file has it, or that of an exported model's files."""
+        if isinstance(self.model, ExportedModel):
+            return digest(self.folder / SETTINGS)
         return read_checksum(weights_path(self.folder, self.stage))
 
     @property
@@ -102,6 +105,8 @@ class Run:
 
     def data(self) -> Any:
         """Return the settings of the training data; raise LegendaError where config.json lacks them."""
+        if isinstance(self.model, ExportedModel):
+            raise without_data(self.folder)
         if self.imported:
             raise ConfigError(
                 f"{self.folder} was imported without data; name some with --annotations and --features, or with their "
@@ -171,32 +176,6 @@ class ExportedModel(SelfSearchingCaptioner):
 
 
 @dataclass(frozen=True)
-class ExportedRun(CaptionerRun):
-    """An exported captioner in place of a run; it has no data of its own."""
-
-    @property
-    def weights(self) -> str:
-        """The digest of export.json, which holds those of the other files."""
-        return digest(self.folder / SETTINGS)
-
-    def data(self) -> Any:
-        """Raise ConfigError: an exported model does not name the data of its training."""
-        raise ConfigError(
-            f"{self.folder} is an exported model and does not name the data of its training; name some with "
-            "--annotations and --features, or with their images"
-        )
-
-
-def _load_exported_run(folder: Path, options: RunOptions) -> ExportedRun:
-    """Return an exported captioner in place of a run; raise ConfigError for options of PyTorch's models."""
-    options.check_exported(folder)
-    captioner = OnnxCaptioner.load(folder)
-    settings = captioner.settings
-    config = {"extractor": settings.extractor, "summary": settings.summary or settings.model}
-    return ExportedRun(folder, ExportedModel(captioner).eval(), config, options)
-
-
-@dataclass(frozen=True)
 class HubRun(CaptionerRun):
     """A model of transformers in place of a run, with its processor of images; it has no data of its own."""
 
@@ -249,7 +228,8 @@ def load_run(name: str | Path, compute: RunOptions = CPU) -> Run:
         config = {"model": {"name": str(folder)}, "extractor": f"processor of {folder}"}
         return HubRun(folder, model, config | {"imported": {"kind": "transformers"}}, compute, processor=processor)
     if is_exported(folder) and not weights_path(folder).exists():
-        return _load_exported_run(folder, compute)
+        exported = ExportedRun.load(folder, compute)
+        return CaptionerRun(folder, ExportedModel(exported.captioner).eval(), exported.config, compute)
     model, config = load_with_config(folder)
     compute.apply(model)
     kind: Any = CaptionerRun if isinstance(model, Captioner) else Run

@@ -373,7 +373,7 @@ def _options(run: Run) -> dict[str, Any]:
                 options[f"{name}.{key}"] = value
 
     for part, settings in {
-        "model": run.config["model"],
+        "model": run.config.get("model", {}),
         "data": run.config.get("data", {}),
         **stages_of(run.config),
     }.items():
