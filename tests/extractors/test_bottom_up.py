@@ -13,12 +13,12 @@ from legenda.extractors import load_extractor
 from legenda.extractors.bottom_up import (
     BottomUp,
     base_anchors,
-    decode_deltas,
     extract_regions,
     grid_anchors,
     select_boxes,
     suppressed,
 )
+from legenda.extractors.detection import decode_deltas
 from legenda.extras.grounding.metric import box_iou
 from legenda.report.images import packaged_photographs
 

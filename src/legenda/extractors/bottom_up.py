@@ -27,6 +27,7 @@ from legenda.extractors.detection import (
     MAX_REGIONS,
     MIN_CONFIDENCE,
     MIN_REGIONS,
+    decode_deltas,
     load_state,
     map_groups,
     resize_scale,
@@ -146,7 +147,9 @@ class BottomUp(nn.Module):
 
     def _propose(self, probs: Tensor, deltas: Tensor, cells: torch.Size, size: torch.Size, scale: float) -> Tensor:
         """Return at most 300 boxes (n, 4) after non-maximum suppression of those at the anchors of the cells."""
-        boxes = decode_deltas(grid_anchors(*cells).to(deltas.device), deltas.float())
+        shifts, log_scales = deltas.float().split(2, dim=1)
+        limited = torch.cat([shifts, log_scales.clamp(max=_MAX_LOG_SCALE)], dim=1)
+        boxes = decode_deltas(grid_anchors(*cells).to(deltas.device), limited)
         height, width = size
         limit = boxes.new_tensor([width - 1, height - 1, width - 1, height - 1])
         boxes = boxes.clamp(min=0).minimum(limit)
@@ -181,14 +184,6 @@ def grid_anchors(height: int, width: int) -> Tensor:
     y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
     corners = torch.stack([x, y, x, y], dim=-1).reshape(-1, 1, 4) * STRIDE
     return (corners + base_anchors()).reshape(-1, 4)
-
-
-def decode_deltas(boxes: Tensor, deltas: Tensor) -> Tensor:
-    """Apply R-CNN's deltas (n, 4), shifts relative to the size and log scales, to boxes (n, 4)."""
-    sizes = boxes[:, 2:] - boxes[:, :2] + 1
-    centers = boxes[:, :2] + sizes / 2 + deltas[:, :2] * sizes
-    halves = sizes * deltas[:, 2:].clamp(max=_MAX_LOG_SCALE).exp() / 2
-    return torch.cat([centers - halves, centers + halves], dim=1)
 
 
 def select_boxes(boxes: Tensor, probs: Tensor, num_regions: int | None = None) -> Tensor:

@@ -69,6 +69,18 @@ def select_regions(
     return features[selected].cpu().numpy(), F.relu(boxes[selected]).cpu().numpy()
 
 
+def decode_deltas(boxes: Tensor, deltas: Tensor) -> Tensor:
+    """Return the boxes that R-CNN's deltas, shifts relative to the size and log scales, make of boxes, all `(..., 4)`.
+
+    As in R-CNN's code, x2 and y2 are one pixel larger than those of the encoded box, because the last pixel, which
+    belongs to a box, is not subtracted again.
+    """
+    sizes = boxes[..., 2:] - boxes[..., :2] + 1
+    centers = boxes[..., :2] + sizes / 2 + deltas[..., :2] * sizes
+    halves = sizes * deltas[..., 2:].exp() / 2
+    return torch.cat([centers - halves, centers + halves], dim=-1)
+
+
 def load_state(model: nn.Module, state: dict[str, Tensor], path: Path, hint: str) -> None:
     """Load weights by name; raise CheckpointError naming one that is missing or of another shape."""
     loaded: dict[str, Tensor] = {}

@@ -16,7 +16,7 @@ from typing import Any
 from legenda.errors import DataError
 from legenda.io import get_field
 
-__all__ = ["Annotation", "VqaScores", "evaluate_vqa", "normalize_answer", "read_annotations", "vqa_accuracy"]
+__all__ = ["Annotation", "VqaScores", "evaluate_vqa", "normalize_answer", "vqa_accuracy"]
 
 _MARKS = ';/[]"{}()=+\\_-><@`,?!'
 _GROUPED = re.compile(r"\d,\d")
@@ -118,7 +118,7 @@ def evaluate_vqa(predictions: object, annotations: object) -> VqaScores:
         the content of the official JSON file, or its list of `annotations`.
     Raise DataError, naming the question, where predictions and annotations are not of the same questions.
     """
-    answers, truth = _parse_predictions(predictions), read_annotations(annotations)
+    answers, truth = _parse_predictions(predictions), parse_answers(annotations)
     if not truth:
         raise DataError("there are no annotated questions to score answers with; give at least one")
     if missing := [question for question in truth if question not in answers]:
@@ -146,7 +146,7 @@ def _parse_predictions(predictions: Any) -> dict[str, str]:
     }
 
 
-def read_annotations(annotations: Any, source: str = "") -> dict[str, Annotation]:
+def parse_answers(annotations: Any, source: str = "") -> dict[str, Annotation]:
     """Return annotations in any form that `evaluate_vqa` takes by question id; source: begins messages about them."""
     if isinstance(annotations, Mapping) and "annotations" in annotations:
         annotations = annotations["annotations"]

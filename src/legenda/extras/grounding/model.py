@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from legenda.attention import StdLayerNorm
 from legenda.errors import DataError
+from legenda.extractors.detection import decode_deltas
 from legenda.extras.vqa.model import AttentionPool, CoAttentionConfig, CoAttentionModel
 from legenda.models.base import Model, inference
 from legenda.regions import Regions
@@ -65,8 +67,9 @@ class Grounder(CoAttentionModel):
         with inference(self) as model:
             scores, deltas = model(regions, expression)
         rows, best = np.arange(len(sizes)), scores.argmax(dim=-1).cpu().numpy()
-        chosen = in_pixels(regions, sizes)[rows, best]
-        return clip_boxes(decode_deltas(chosen, deltas.float().cpu().numpy()[rows, best]), sizes)
+        chosen = torch.from_numpy(in_pixels(regions, sizes)[rows, best])
+        scaled = deltas[rows, best].float().cpu() * torch.tensor(DELTA_SCALE)
+        return clip_boxes(decode_deltas(chosen, scaled).numpy(), sizes)
 
 
 def in_pixels(regions: Regions, sizes: np.ndarray) -> np.ndarray:
@@ -90,18 +93,6 @@ def encode_deltas(boxes: np.ndarray, truth: np.ndarray) -> np.ndarray:
     true_center, true_size = _center_and_size(truth)
     deltas = np.concatenate([(true_center - center) / size, np.log(true_size / size)], axis=-1)
     return deltas / np.asarray(DELTA_SCALE, deltas.dtype)
-
-
-def decode_deltas(boxes: np.ndarray, deltas: np.ndarray) -> np.ndarray:
-    """Return the boxes that deltas make of `boxes`, both `(..., 4)`.
-
-    As in R-CNN's code, x2 and y2 are one pixel larger than those of the encoded box, because the last pixel is not
-    subtracted again.
-    """
-    center, size = _center_and_size(boxes)
-    scaled = deltas * np.asarray(DELTA_SCALE, deltas.dtype)
-    center, size = center + scaled[..., :2] * size, size * np.exp(scaled[..., 2:])
-    return np.concatenate([center - size / 2, center + size / 2], axis=-1)
 
 
 def clip_boxes(boxes: np.ndarray, sizes: np.ndarray) -> np.ndarray:

@@ -26,7 +26,7 @@ from legenda.extras.vqa.scenes import MOST_WORDS, PER_SCENE, ask
 from legenda.extras.vqa.text import AnswerVocabulary, QuestionVocabulary, read_answers, tokenize_question
 from legenda.features.readers import open_stores
 from legenda.io import get_field, read_json, read_text, verified
-from legenda.metrics.vqa import Annotation, evaluate_vqa, normalize_answer, read_annotations
+from legenda.metrics.vqa import Annotation, evaluate_vqa, normalize_answer, parse_answers
 from legenda.text.annotations import entries_of
 
 PEOPLE = 10
@@ -66,7 +66,7 @@ def read_vqa(path: Path, annotations: Path | None = None) -> list[Question]:
     if annotations is not None:
         content = read_json(annotations, _ANNOTATIONS)
         entries = get_field(content, "annotations", list, str(annotations), _ANNOTATIONS)
-        answered = read_annotations(entries, f"{annotations}: ")
+        answered = parse_answers(entries, f"{annotations}: ")
     by_id: dict[str, Question] = {}
     for where, entry in entries_of(read_json(path, _QUESTIONS), "questions", path, _QUESTIONS):
         name, image = (str(get_field(entry, key, int | str, where, _QUESTIONS)) for key in ("question_id", "image_id"))

@@ -66,7 +66,9 @@ def _pool_sizes(weights: StateDictMapper, pool: str) -> dict[str, int]:
     }
 
 
-def set_vocabulary(model: CoAttentionModel, vocabulary: TokenSource, answers: TokenSource, source: str) -> None:
+def set_question_vocabulary(
+    model: CoAttentionModel, vocabulary: TokenSource, answers: TokenSource, source: str
+) -> None:
     """Set the vocabulary and, for question answering, the answers of a model, or neither.
 
     Raise ConfigError or DataError where one of them is missing or differs in size from the model's.
@@ -88,4 +90,4 @@ def set_vocabulary(model: CoAttentionModel, vocabulary: TokenSource, answers: To
     model.vocabulary = words
 
 
-MCAN = Importer(load_mcan, set_vocabulary)
+MCAN = Importer(load_mcan, set_question_vocabulary)
