@@ -400,8 +400,8 @@ class Pipeline:
             tokens, means = ([[getattr(caption, name) for caption in captions]] for name in ("tokens", "mean_log_prob"))
             (sure,) = self.consensus.confidence(features[:1], tokens, np.array(means)).tolist()
             captions = [replace(caption, confidence=value) for caption, value in zip(captions, sure, strict=True)]
-        if not config.required_tokens and self._is_unsure(things, captions[0]):
-            captions = [_of_words(captions[0], describe_things(things, features[0]))]
+        if not config.required_tokens and file.image is not None and self._is_unsure(things, captions[0]):
+            captions = [_of_words(captions[0], describe_things(things, file.image))]
         return [replace(caption, things=things) for caption in captions]
 
     def _is_unsure(self, things: Sequence[Thing], caption: GeneratedCaption) -> bool:

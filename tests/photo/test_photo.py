@@ -94,19 +94,18 @@ def test_things_are_described_by_number_those_that_cover_most_first():
         return Thing(label, score, (0.0, 0.0, side, side))
 
     cups = [thing("cup", 0.9, 0.2), thing("cup", 0.8, 0.2), thing("dining table", 0.7, 0.9), thing("apple", 0.1, 0.9)]
-    mean = np.zeros(layout.WIDTH, np.float32)
-    assert describe_things(cups, mean) == "a photograph of a dining table and two cups"
-    assert describe_things([thing("orange", 0.9, 0.2)], mean) == "a photograph of an orange"
-    assert describe_things([], mean) == "a photograph of something unknown"
+    blank = Image.new("RGB", (320, 240))
+    assert describe_things(cups, blank) == "a photograph of a dining table and two cups"
+    assert describe_things([thing("orange", 0.9, 0.2)], blank) == "a photograph of an orange"
+    assert describe_things([], blank) == "a photograph of something unknown"
     assert len(labels()) == layout.CLASSES
 
 
-def test_without_things_the_kind_of_the_whole_image_is_named(extractor):
+def test_without_things_the_kind_of_the_whole_image_is_named():
     cat = Image.open(_CAT).convert("RGB")
-    ((features, _), (blank, _)) = extractor.extract([cat, Image.new("RGB", (320, 240))])
-    assert name_kind(features[0]) == "cat"
-    assert name_kind(blank[0]) is None
-    assert describe_things([], features[0]) == "a photograph of a cat"
+    assert name_kind(cat) == "cat"
+    assert name_kind(Image.new("RGB", (320, 240))) is None
+    assert describe_things([], cat) == "a photograph of a cat"
     assert len((_FOLDER / "kinds.txt").read_text().splitlines()) == 1000
 
 

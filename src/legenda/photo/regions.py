@@ -32,7 +32,7 @@ from legenda.photo.layout import (
     fill_things,
     fill_whole,
 )
-from legenda.photo.vision import PARTS, ImageVectors, Vision, part_boxes
+from legenda.photo.vision import PARTS, ImageVectors, load_vision, part_boxes
 from legenda.run_folder import ASSETS, PACKAGED
 
 _HINT = "install legenda again, or write the folder again"
@@ -40,9 +40,9 @@ _HINT = "install legenda again, or write the folder again"
 NUM_WORDS = 16
 """Single words among an image's predicted ones."""
 NUM_PHRASES = 6
+"""Predicted pairs of words, such as "black dog"."""
 SUFFICIENT_SIDE = 832
 """Pixels of the longer side of an image that suffice, twice as many as the larger input of the two networks."""
-"""Predicted pairs of words, such as "black dog"."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +166,7 @@ def load_photo(model: str, *, compute: object) -> Extractor:  # noqa: ARG001 - t
 
     Raise LegendaError for a file that is missing or damaged.
     """
-    vision, maker = Vision.load(ASSETS / PACKAGED), RegionMaker.load(ASSETS / PACKAGED)
+    vision, maker = load_vision(), RegionMaker.load(ASSETS / PACKAGED)
     return Extractor(
         "photo", lambda images: [maker.regions(vision(image)) for image in images], sufficient_side=SUFFICIENT_SIDE
     )

@@ -45,18 +45,17 @@ def detect(anchors: np.ndarray, height: int, width: int) -> Things:
     chosen = chosen[np.argsort(-best[chosen], kind="stable")][:CANDIDATES]
     classes = anchors[:CLASSES, chosen].argmax(0)
     boxes = _decode(anchors[CLASSES:, chosen], chosen, height, width)
-    low = np.maximum(boxes[:, np.newaxis, :2], boxes[:, :2])
-    high = np.minimum(boxes[:, np.newaxis, 2:], boxes[:, 2:])
-    common = (high - low).clip(0).prod(axis=2)
-    area = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
-    rivals = common > MAX_OVERLAP * (area[:, np.newaxis] + area - common)
-    rivals &= classes[:, np.newaxis] == classes
+    areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
     left, kept = np.ones(len(boxes), bool), []
-    for index in range(len(boxes)):
+    for index, box in enumerate(boxes):
         if left[index]:
             kept.append(index)
-            left &= ~rivals[index]
-    rows = np.array(kept[:MOST_BOXES], np.int64)
+            sides = np.minimum(boxes[:, 2:], box[2:]) - np.maximum(boxes[:, :2], box[:2])
+            common = sides.clip(0).prod(axis=1)
+            left &= (common <= MAX_OVERLAP * (areas + areas[index] - common)) | (classes != classes[index])
+        if len(kept) == MOST_BOXES:
+            break
+    rows = np.array(kept, np.int64)
     return Things(boxes[rows], _sigmoid(best[chosen][rows]), classes[rows])
 
 
