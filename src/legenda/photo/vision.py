@@ -7,6 +7,7 @@ NanoDet-Plus-m for COCO's 80 classes. Both are ONNX files, run by ONNX Runtime; 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,6 +16,7 @@ from PIL import Image
 
 from legenda.arrays import load_arrays
 from legenda.photo.layout import CLASSES
+from legenda.run_folder import ASSETS, PACKAGED
 from legenda.runtime.captioner import open_sessions
 from legenda.runtime.search import log_softmax
 
@@ -142,17 +144,17 @@ class Vision:
     def load(cls, folder: Path) -> Self:
         """Return the networks of a folder; raise LegendaError for a file that is missing or damaged."""
         lite2, nanodet = open_sessions([folder / f"{name}.onnx" for name in ("lite2", "nanodet")], _HINT)
-        return cls(lite2, nanodet, *load_classifier(folder))
+        classifier = load_arrays(folder / "classifier.safetensors", _HINT)
+        return cls(lite2, nanodet, classifier["classifier.weight"], classifier["classifier.bias"])
 
     def __call__(self, image: Image.Image) -> ImageVectors:
         """Return the vectors of an RGB image of any size and aspect."""
-        pixels = _resize(image, (_AREA / (image.width * image.height)) ** 0.5)
-        (maps,) = self.lite2.run(None, {"images": pixels[np.newaxis]})
+        pixels, maps = self._map(image)
         larger = _resize(image, _DETECTION_SIDE / max(image.size))
         anchors, stages = self.nanodet.run(None, {"images": larger[np.newaxis]})
         things = detect(anchors[0], *larger.shape[:2])
-        height, width = maps.shape[2:]
-        cells = maps[0].reshape(CHANNELS, -1)
+        height, width = maps.shape[1:]
+        cells = maps.reshape(CHANNELS, -1)
         parts = box_weights(part_boxes(), height, width) @ cells.T
         pooled = box_weights(things.boxes, height, width) @ cells.T
         mean = cells.mean(1)
@@ -160,15 +162,28 @@ class Vision:
             summarize(things, _sigmoid(anchors[0, :CLASSES].max(1))),
             np.sqrt(stages[0].clip(0)),
             colors(pixels),
-            np.sqrt(np.exp(log_softmax(self.weight @ mean + self.bias))),
+            np.sqrt(self._probabilities(mean)),
         ]
         return ImageVectors(np.sqrt(mean), np.sqrt(parts), things, np.sqrt(pooled), np.concatenate(blocks))
 
+    def classify(self, image: Image.Image) -> np.ndarray:
+        """Return the probabilities of ImageNet's classes for an RGB image, `(1000,)`."""
+        return self._probabilities(self._map(image)[1].reshape(CHANNELS, -1).mean(1))
 
-def load_classifier(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return weight and bias of EfficientNet-Lite2's classifier; raise LegendaError for a file that is damaged."""
-    stored = load_arrays(folder / "classifier.safetensors", _HINT)
-    return stored["classifier.weight"], stored["classifier.bias"]
+    def _map(self, image: Image.Image) -> tuple[np.ndarray, np.ndarray]:
+        """Return the pixels that EfficientNet-Lite2 reads of an image, and its map `(CHANNELS, height, width)`."""
+        pixels = _resize(image, (_AREA / (image.width * image.height)) ** 0.5)
+        (maps,) = self.lite2.run(None, {"images": pixels[np.newaxis]})
+        return pixels, maps[0]
+
+    def _probabilities(self, mean: np.ndarray) -> np.ndarray:
+        return np.exp(log_softmax(self.weight @ mean + self.bias))
+
+
+@cache
+def load_vision() -> Vision:
+    """Return the packaged networks; raise LegendaError for a file that is missing or damaged."""
+    return Vision.load(ASSETS / PACKAGED)
 
 
 def _resize(image: Image.Image, scale: float) -> np.ndarray:
