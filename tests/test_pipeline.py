@@ -154,6 +154,14 @@ def test_samples_of_an_image_do_not_depend_on_its_batch(pipeline, scenes, tmp_pa
         assert list(map(texts, found)) == list(map(texts, alone)) == together
 
 
+def test_a_temperature_of_0_is_beam_search(pipeline, scenes):
+    expected = pipeline.caption(scenes[0])
+    assert texts(pipeline.caption([scenes[0]], temperature=0, do_sample=False)) == [expected.text]
+    assert pipeline.caption(scenes[0], temperature=0.0).log_prob == expected.log_prob
+    with pytest.raises(ConfigError, match=r"temperature must be at least .* leave do_sample out for beam search"):
+        pipeline.caption(scenes[0], temperature=0, do_sample=True)
+
+
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_an_image_without_finite_scores_does_not_affect_its_batch(pipeline, scenes, tmp_path, monkeypatch, batch_size):
     files = [f"{number}.png" for number in range(4)]

@@ -25,6 +25,14 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 PATH = "/api/captions"
 
 
+def test_a_temperature_of_0_is_beam_search(client, served):
+    answer = post(client, png(scene()), model="ngsan", temperature=0)
+    assert answer.json()["captions"] == post(client, png(scene()), model="ngsan").json()["captions"]
+    assert answer.json()["captions"][0]["text"] == served["ngsan"].caption(scene(), temperature=0).text
+    refused = post(client, png(scene()), model="ngsan", temperature=1e-12)
+    assert (refused.status_code, "temperature must be at least" in refused.json()["detail"]) == (422, True)
+
+
 @pytest.mark.parametrize("model", ["ngsan", "xlan"])
 def test_captions_equal_those_of_the_pipeline(client, served, model):
     answer = post(client, png(scene()), model=model, beam_size=2, num_captions=2, heads=True).json()
