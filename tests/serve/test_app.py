@@ -1,5 +1,6 @@
 """The page and the API: captions, attention, samples, and requests that are refused in one sentence."""
 
+import base64
 import html
 import io
 import re
@@ -126,6 +127,18 @@ def test_a_request_without_image_or_length_or_with_an_unknown_head_is_refused(cl
     assert post(client, png(scene()), "/api/attention.png", head=7).status_code == 422
     streamed = client.post(PATH, content=iter([b"a", b"b"]), headers={"content-type": "multipart/form-data"})
     assert (streamed.status_code, streamed.headers["connection"]) == (411, "close")
+
+
+@pytest.mark.parametrize(("kind", "is_sent"), [("HEIF", True), ("TIFF", True), ("AVIF", False), ("PNG", False)])
+def test_images_that_browsers_do_not_draw_are_sent_as_jpeg(client, kind, is_sent):
+    data = io.BytesIO()
+    scene().save(data, kind, **({"compression": "tiff_lzw"} if kind == "TIFF" else {}))
+    assert post(client, data.getvalue()).json()["preview"] is None
+    preview = post(client, data.getvalue(), preview=True).json()["preview"]
+    assert (preview is not None) == is_sent
+    if is_sent:
+        image = Image.open(io.BytesIO(base64.b64decode(preview.removeprefix("data:image/jpeg;base64,"))))
+        assert image.width / image.height == pytest.approx(scene().width / scene().height, abs=0.01)
 
 
 def test_formats_of_photographs_are_read_and_others_are_not_opened(connect):

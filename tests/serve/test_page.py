@@ -187,6 +187,19 @@ def test_captions_of_all_images_are_saved_as_csv(page, scene_file):
     words = page.locator(".result").first.locator(".attention-word").all_text_contents()
     assert rows[0]["caption"] == " ".join(words)
     assert rows[0]["image"] == "mine.png"
+    assert float(rows[0]["log_prob"]) < 0
+    assert rows[0]["confidence"] == ""
+
+
+def test_an_image_that_browsers_do_not_draw_is_drawn(page, tmp_path):
+    draw_scene(make_scene("requested", 1)).save(tmp_path / "IMG_0001.HEIC", format="HEIF")
+    _upload(page, tmp_path / "IMG_0001.HEIC")
+    images = page.locator(".result .attention-stage img")
+    sync_api.expect(images).to_have_count(2)
+    for image in (*images.all(), page.locator(".history img").first):
+        assert image.get_attribute("src").startswith("data:image/jpeg")
+        assert image.evaluate("image => image.decode().then(() => image.naturalWidth)") > 300
+    assert page.locator(".undrawn").count() == 0
 
 
 def test_a_form_captions_without_javascript(browser, address, scene_file):

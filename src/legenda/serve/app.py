@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
 import time
 from collections.abc import Mapping, Sequence
@@ -38,6 +39,7 @@ _API_STYLES = (_SWAGGER_UI / "swagger-ui.css",)
 _API_SCRIPTS = (_SWAGGER_UI / "swagger-ui-bundle.js", "api.js")
 _SOURCES = {"img-src": "'self' data: blob:", "connect-src": "'self'", "form-action": "'self'"}
 _TILE_SIDE = 320
+_PREVIEW_SIDE = 1024
 _FORMATS = ", ".join(FORMATS)
 
 
@@ -81,6 +83,9 @@ class CaptionForm(Settings):
 
     image: UploadFile = Field(description=f"the image: {_FORMATS}")
     heads: bool = Field(False, description="whether to return the attention of each head")
+    preview: bool = Field(
+        False, description="whether to return an image that browsers do not draw (HEIF, TIFF) as JPEG"
+    )
 
 
 class SheetForm(Settings):
@@ -134,6 +139,7 @@ class Captions(BaseModel):
     captions: list[Caption]
     things: tuple[Thing, ...] | None = Field(description="what the extractor photo sees, best first; null for others")
     warning: str | None = Field(description="why the captions should not be relied on; null where nothing is known")
+    preview: str | None = Field(description="the image as JPEG, a data address; null unless requested and needed")
     seconds: float
 
 
@@ -219,10 +225,11 @@ class _Captioner:
         except TimeoutError:
             raise BusyError(f"the captions took longer than {self.timeout:g} s; try again later") from None
 
-    async def answer(self, upload: UploadFile, settings: Settings, *, heads: bool) -> Captions:
+    async def answer(self, upload: UploadFile, settings: Settings, *, heads: bool, preview: bool = False) -> Captions:
         """Return the captions of an image as the API does."""
         start = time.monotonic()
-        request, image = await self.generate(upload, settings)
+        side = _PREVIEW_SIDE if preview and not _browsers_draw(upload) else None
+        request, image = await self.generate(upload, settings, side)
         boxes = image.captions[0].boxes
         extractor = self.engine.models[request.model].extractor.name
         return Captions(
@@ -231,6 +238,7 @@ class _Captioner:
             captions=[Caption.create(caption, with_heads=heads) for caption in image.captions],
             things=image.captions[0].things,
             warning=describe_unfamiliar(find_unfamiliar(extractor, [(_name_of(upload), boxes)])),
+            preview=None if image.preview is None else _as_jpeg(image.preview),
             seconds=round(time.monotonic() - start, 3),
         )
 
@@ -250,7 +258,7 @@ def _add_captions(app: FastAPI, captioner: _Captioner) -> None:
     @app.post("/api/captions", responses=_ERRORS, dependencies=[Depends(_refuse_repeated)])
     async def caption_image(form: Annotated[CaptionForm, _MULTIPART]) -> Captions:
         """Captions of an image by one model, with the attention of every word."""
-        return await captioner.answer(form.image, form, heads=form.heads)
+        return await captioner.answer(form.image, form, heads=form.heads, preview=form.preview)
 
     @app.post("/api/batch", responses=_ERRORS)
     async def caption_images(form: Annotated[BatchForm, _MULTIPART]) -> list[BatchEntry]:
@@ -375,6 +383,21 @@ async def _refuse_repeated(http: HttpRequest) -> None:
 
 def _name_of(upload: UploadFile) -> str:
     return upload.filename or "the image"
+
+
+def _browsers_draw(upload: UploadFile) -> bool:
+    """Return whether a file begins as others than HEIF and TIFF do."""
+    head = upload.file.read(12)
+    upload.file.seek(0)
+    is_heif = head[4:8] == b"ftyp" and head[8:12] not in (b"avif", b"avis")
+    return not is_heif and head[:4] not in (b"II*\0", b"MM\0*")
+
+
+def _as_jpeg(image: Image.Image) -> str:
+    """Return an image as the address of its data."""
+    data = io.BytesIO()
+    image.convert("RGB").save(data, format="JPEG")
+    return f"data:image/jpeg;base64,{base64.b64encode(data.getvalue()).decode()}"
 
 
 def _round(values: np.ndarray) -> list[Any]:

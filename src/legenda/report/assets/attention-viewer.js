@@ -36,8 +36,8 @@ function createAttentionScale(hasWhole) {
 
   function rest() {
     node.classList.remove("is-lit");
-    text.textContent = "brighter: larger weight";
-    if (hasWhole) wholeText.textContent = "some are the whole image";
+    text.textContent = "point at a word: brighter is a larger weight";
+    if (hasWhole) wholeText.textContent = "weight on the whole image is not drawn";
   }
 
   function show(weights, whole) {

@@ -144,8 +144,9 @@ const [createResults, createTools] = (() => {
   function toCsv(entries) {
     const quoted = (value) => `"${String(value).replaceAll('"', '""')}"`;
     const rows = entries.flatMap(({ image, results }) => results.flatMap(({ model, captions }) =>
-      captions.map(({ text, score }) => [image.name, model, text, score].map(quoted).join(","))));
-    return ["image,model,caption,score", ...rows, ""].join("\r\n");
+      captions.map(({ text, log_prob: logProb, confidence }) =>
+        [image.name, model, text, logProb, confidence ?? ""].map(quoted).join(","))));
+    return ["image,model,caption,log_prob,confidence", ...rows, ""].join("\r\n");
   }
 
   function createTools(entries, viewers, { head, onHeadChange }) {

@@ -15,7 +15,9 @@
   document.addEventListener("error", ({ target }) => { // images that the server reads and the browser does not (HEIC)
     if (target instanceof HTMLImageElement && target.src.startsWith("blob:")) {
       target.src = `data:image/svg+xml,${encodeURIComponent(TILE)}`;
-      target.after(html("p", { class: "undrawn" }, "The server reads this image; this browser cannot draw it."));
+      if (target.closest(".attention-stage")) {
+        target.after(html("p", { class: "undrawn" }, "The server reads this image; this browser cannot draw it."));
+      }
     }
   }, true);
 
@@ -163,8 +165,9 @@
     if (entry.image.size > maxBytes) return createProblem(`${name} is too large; send at most ${maxBytes / 1e6} MB`);
     try {
       entry.results = await Promise.all(names.map(async (model) => {
-        const response = await post("/api/captions", createForm(entry.image, model, { ...entry.settings, heads: true }));
-        const result = await response.json();
+        const response = await post("/api/captions", createForm(entry.image, model, { ...entry.settings, heads: true, preview: true }));
+        const { preview, ...result } = await response.json();
+        if (preview !== null) entry.url = preview;
         advance();
         return result;
       }));
