@@ -47,6 +47,20 @@ def test_files_are_compared_image_by_image(run_command):
     assert line[-1] == f"{expected['CIDEr-D'].p:.4f}"
 
 
+@pytest.mark.usefixtures("files")
+def test_a_table_of_captions_is_compared(run_command):
+    lines = [f"{image},{caption}" for image, caption in SECOND.items()]
+    Path("second.csv").write_text("\n".join(["image,caption", *lines]))
+    assert run_command("compare first.json second.json --references references.json --out all.json")[0] == 0
+    code, _, err = run_command("compare first.json second.csv --references references.json --out table.json")
+    assert (code, err) == (0, "")
+    found, expected = (json.loads(Path(name).read_text()) for name in ("table.json", "all.json"))
+    assert found["differences"] == expected["differences"]
+    code, _, err = run_command("compare first.json second.csv")
+    assert code == 2
+    assert "--references" in err
+
+
 def test_answers_are_compared_on_the_data_of_their_run(run_command, tmp_path):
     split = QUESTIONS.split("test")
     right = {question.id: split.annotations[question.id].answers[0] for question in split.examples}

@@ -74,8 +74,8 @@ def compare_predictions(options: CompareOptions) -> ScoringReport:
     Raise LegendaError for files that cannot be read, without references, or of different examples.
     """
     paths = predict_missing((options.first, options.second), options.split, _LOG.info)
-    contents = [read_json(path, "name a run folder or a file of captions") for path in paths]
-    tasks = [content.get("task") if isinstance(content, dict) else None for content in contents]
+    contents = [_read_evaluation(path) for path in paths]
+    tasks = [content.get("task") for content in contents]
     if tasks[0] != tasks[1]:
         raise ConfigError(f"{paths[0]} and {paths[1]} are of different tasks; compare runs of one task")
     if tasks[0] is None:
@@ -164,6 +164,15 @@ def score_per_image(
         return scores
     per_image = {image: values | score({image: captions[image]}) for image, values in scores.per_image.items()}
     return dataclasses.replace(scores, corpus=scores.corpus | score(captions), per_image=per_image)
+
+
+def _read_evaluation(path: Path) -> Mapping[str, Any]:
+    """Return the content of a file of an evaluation, which may name a task and data; of other files, an empty one."""
+    try:
+        content = read_json(path)
+    except DataError:  # a table, for example; what reads captions tells what is wrong with a damaged file
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 _COLUMNS = ("id", "difference", "first_score", "second_score", "first", "second")
@@ -269,8 +278,8 @@ def read_stored_references(paths: Sequence[Path], option: str = "--references") 
     Raise ConfigError, naming the option that takes references, where no file names its data.
     """
     for path in paths:
-        content = read_json(path)
-        if isinstance(content, dict) and isinstance(content.get("data"), dict) and "split" in content:
+        content = _read_evaluation(path)
+        if isinstance(content.get("data"), dict) and "split" in content:
             split = _open_data(path, content).split(content["split"])
             captions = {image: list(texts) for image, texts in zip(split.ids, split.references, strict=True)}
             return References(path, captions, {image: image for image in captions}), split.score
