@@ -150,7 +150,7 @@ class Fork:
             sys.stderr.flush()
             os._exit(code)
 
-    def wait(self, seconds: float = 300) -> int | None:
+    def wait(self, seconds: float = 3600) -> int | None:
         """Return the exit code, that of a signal negative; None where it still runs after so many seconds."""
         end = time.monotonic() + seconds
         while True:
@@ -199,7 +199,7 @@ def run_killed(
         running = Fork(command)
         number = signal.SIGTERM if random.random() < 0.25 else signal.SIGKILL
         left = counts["SIGKILL"] + counts["SIGTERM"] < kills
-        code = running.wait(random.uniform(0, duration) if left else 600)
+        code = running.wait(random.uniform(0, duration) if left else 3600)
         if code is None:
             os.kill(running.pid, number)
             code = running.wait()

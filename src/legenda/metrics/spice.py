@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -200,6 +199,8 @@ def download_jars(folder: str | Path, *, url: str = MAVEN_CENTRAL, jars: Mapping
     url: a Maven repository. jars: digests by path. A jar that is already there with its digest is not downloaded again.
     Raise LegendaError where the network fails or a file has another digest; no partial jar is written.
     """
+    from http.client import HTTPException  # late, as urlopen: it loads all of HTTP
+
     paths = [Path(folder, Path(name).name) for name in jars]
     for (name, digest), path in zip(jars.items(), paths, strict=True):
         if path.is_file() and _digest(path) == digest:
@@ -216,7 +217,7 @@ def download_jars(folder: str | Path, *, url: str = MAVEN_CENTRAL, jars: Mapping
 
 def _download(url: str, path: Path, digest: str) -> None:
     """Write the content of a URL to a file; raise ValueError where it has another digest."""
-    from urllib.request import urlopen  # late: it loads all of HTTP
+    from urllib.request import urlopen  # late
 
     with urlopen(url, timeout=_TIMEOUT_S) as source, atomic_write(path) as partial, progress_bar(path.name) as update:
         size, done = int(source.headers.get("Content-Length") or 0), 0

@@ -35,7 +35,6 @@ from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, Any, Literal
 
 from legenda.config import merge
-from legenda.data.registry import DATASETS
 from legenda.errors import ConfigError, did_you_mean
 from legenda.models.registry import configure_sizeless, describe_model, list_models
 from legenda.registry import PLUGIN_HINT, Registry
@@ -264,6 +263,8 @@ def _sizes_of(model: str, name: str) -> dict[str, Any]:
 
 @cache
 def _data(name: str) -> Data:
+    from legenda.data.registry import DATASETS  # late: the names and summaries of recipes need no arrays
+
     return DATASETS.configure(_part("data", name), f"data.{name}")
 
 

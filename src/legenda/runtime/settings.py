@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-import numpy as np
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from legenda.config import Config, Count, NonNegativeFloat, NonNegativeInt, PositiveFraction, PositiveInt, merge
 from legenda.errors import ConfigError, did_you_mean
 from legenda.text import Vocabulary
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = ["GenerationConfig"]
 
@@ -112,6 +114,8 @@ class GenerationConfig(Config):
 
     def repeat_sets(self, vocab_size: int) -> np.ndarray:
         """Return the set of `no_repeat_sets` to which each token belongs, `(V,)`; for others the number of sets."""
+        import numpy as np  # late: the commands that list or explain need no arrays
+
         sets = np.full(vocab_size, len(self.no_repeat_sets))
         for number, tokens in enumerate(self.no_repeat_sets):
             sets[list(tokens)] = number
