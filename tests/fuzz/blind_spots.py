@@ -81,7 +81,7 @@ def damage_parts(folder: Path, random: Random) -> str:
     parts = folder / ".out.safetensors.parts"
     images = [folder / name for name in ("0.png", "1.png")]
     extractor = load_extractor("scenes")
-    settings = {"extractor": extractor.identity.to_json(), "files": digest_files(images)}
+    settings = {"extractor": extractor.name, "files": digest_files(images)}
     job = open_job(parts, settings, kind="features", shard_size=1, names=[*map(str, images)])
     process_shard(job, FeatureTask(extractor, extractor.identity), 0)
     return mutate(random.choice(sorted(path for path in parts.rglob("*") if path.is_file())), random)

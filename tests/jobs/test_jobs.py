@@ -203,7 +203,7 @@ def test_images_of_one_id_and_other_settings_are_refused(images, tmp_path):
     (tmp_path / "below" / "1.png").write_bytes((images / "0.png").read_bytes())
     both = [str(images), str(tmp_path / "below")]
     with pytest.raises(DataError, match=r"1\.png and .*1\.png would share the id '1'"):
-        extract_shards(both, "colors", tmp_path / "out", run, shard_size=SHARD_SIZE)
+        extract_shards(both, COLORS, tmp_path / "out", run, shard_size=SHARD_SIZE)
     run(start(tmp_path / "out", images, extractor="a"))
     with pytest.raises(LegendaError, match="holds features made with extractor a, not b"):
         start(tmp_path / "out", images, extractor="b")

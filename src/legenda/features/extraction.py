@@ -174,7 +174,7 @@ def extract_file(
     check_output(out, files)
     start = time.monotonic()
     folder = out.with_name(f".{out.name}.parts")
-    settings = {"extractor": identity.without_fingerprint().to_json(), "files": digest_files(files) + data}
+    settings = {"extractor": str(identity), "files": digest_files(files) + data}
     with locked(out):
         try:
             job = open_job(folder, settings, kind="features", shard_size=shard_size, names=names, allow_urls=True)
@@ -198,7 +198,7 @@ def extract_shards(
     sources: Sequence[str], identity: ExtractorIdentity, out: Path, run: Callable[[Job], JobStats], **options: Any
 ) -> JobStats:
     """Write the features of the images of sources into a folder of shards; see `extract_file` and `open_job`."""
-    settings = {"extractor": identity.without_fingerprint().to_json()}
+    settings = {"extractor": str(identity)}
     with locked(out):
         job = open_job(out, settings, kind="features", sources=sources, **options)
         check_ids(chain.from_iterable(map(job.names, range(job.shards))))
