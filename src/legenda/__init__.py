@@ -4,7 +4,6 @@ Names are loaded when first used, so `import legenda` needs neither torch nor a 
 """
 
 from importlib import import_module
-from typing import Any
 
 _NAMES = {
     "Regions": "legenda.regions",
@@ -62,7 +61,7 @@ _MODULES = (
 __all__ = [*_NAMES, *_REGISTRIES, *_MODULES]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _NAMES:
         return getattr(import_module(_NAMES[name]), name)
     if name in _REGISTRIES:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast, overload
+from typing import TYPE_CHECKING, Literal, Protocol, Self, cast, overload
 
 import numpy as np
 from PIL import Image
@@ -34,7 +34,7 @@ from legenda.photo.consensus import Consensus
 from legenda.photo.things import Thing, describe_things, read_things
 from legenda.runtime.captioner import Captioned, Captioner, OnnxCaptioner
 from legenda.runtime.folder import is_exported
-from legenda.runtime.settings import GenerationConfig, Overrides, override
+from legenda.runtime.settings import ChoiceConfig, GenerationConfig, Overrides, override
 from legenda.text import Vocabulary
 
 if TYPE_CHECKING:
@@ -180,12 +180,13 @@ class Pipeline:
         """
         if min_score is not None and not 0 <= min_score <= 1:
             raise ConfigError(f"min_score must lie between 0 and 1, not {min_score}")
-        weight = run.config.get("consensus") if consensus and extractor.name == "photo" else None
-        chooser = None if weight is None else Consensus.of_package(run.captioner.vocabulary, weight)
-        if min_score is not None and chooser is None:
+        choice = run.choice
+        weight = choice.consensus if consensus and extractor.name == "photo" else None
+        reranker = None if weight is None else Consensus.of_package(run.captioner.vocabulary, weight)
+        if min_score is not None and reranker is None:
             raise ConfigError("min_score is for models that say how sure they are, as photo does; leave it out")
-        least = run.config.get("min_score") if min_score is None else min_score
-        return cls(run.captioner, extractor, run.config.get("least_log_prob"), chooser, run.summary, least)
+        least = choice.min_score if min_score is None else min_score
+        return cls(run.captioner, extractor, choice.least_log_prob, reranker, run.summary, least)
 
     @property
     def model(self) -> TorchModel:
@@ -464,7 +465,7 @@ class CaptionsModel(Protocol):
     def captioner(self) -> Captioner: ...
 
     @property
-    def config(self) -> Mapping[str, Any]: ...
+    def choice(self) -> ChoiceConfig: ...
 
     @property
     def summary(self) -> str: ...

@@ -9,6 +9,7 @@ import pytest
 import legenda
 from command_results import error_of
 from legenda.data.captions import ScenesData
+from legenda.errors import CheckpointError
 from legenda.evaluation.runs import load_run
 from legenda.models.weights import save_weights
 
@@ -115,3 +116,13 @@ def test_a_run_of_a_later_format_names_the_version_that_it_needs(make_run, run_c
         code, _, err = run_command(command, str(run))
         assert code == 2
         assert "legenda>=99.1" in err
+
+
+@pytest.mark.parametrize("choice", [{"least_log_prob": "low"}, {"min_score": 2.0}, {"consensus": -1.0}])
+def test_a_config_that_chooses_captions_by_what_is_out_of_range_is_named(make_run, tmp_path, choice):
+    run = make_run("ngsan", ScenesData(train=40, validation=2))
+    shutil.copytree(run, tmp_path / "run")
+    config = json.loads((run / "config.json").read_text())
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config | choice))
+    with pytest.raises(CheckpointError, match=next(iter(choice))):
+        legenda.open(tmp_path / "run", device="cpu")

@@ -14,6 +14,7 @@ from legenda.features.extractors import resolve_extractor
 from legenda.images.extractor import Extractor
 from legenda.runtime.captioner import OnnxCaptioner
 from legenda.runtime.folder import OF_RUN
+from legenda.runtime.settings import ChoiceConfig
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,11 @@ class ExportedRun:
         settings = self.captioner.settings
         parts = {name: to_json(getattr(settings, name)) for name in (*OF_RUN, "generation_config")}
         return {**parts, "summary": self.summary}
+
+    @property
+    def choice(self) -> ChoiceConfig:
+        """How captions are chosen."""
+        return self.captioner.settings
 
     @property
     def summary(self) -> str:

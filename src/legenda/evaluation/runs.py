@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from legenda.compute import CPU, RunOptions
+from legenda.config import merge
 from legenda.data.registry import data_settings
 from legenda.decoding import GenerationOutput
 from legenda.errors import CheckpointError, ConfigError, LegendaError
@@ -24,14 +25,14 @@ from legenda.images.extractor import Extractor
 from legenda.images.identity import UNNAMED, ExtractorIdentity
 from legenda.models import Captioner
 from legenda.models.base import CaptionerConfig, Model, SelfSearchingCaptioner
-from legenda.models.checkpoint import load_with_config, not_a_captioner
+from legenda.models.checkpoint import load_with_config, naming_file, not_a_captioner
 from legenda.models.registry import summarize
 from legenda.models.weights import load_weights, read_checksum
 from legenda.regions import Regions
 from legenda.run_folder import CONFIG, weights_path
 from legenda.runtime.captioner import OnnxCaptioner
 from legenda.runtime.folder import SETTINGS, digest, is_exported
-from legenda.runtime.settings import GenerationConfig
+from legenda.runtime.settings import ChoiceConfig, GenerationConfig
 
 if TYPE_CHECKING:
     from legenda.recipes import Data
@@ -132,6 +133,13 @@ class CaptionerRun(Run):
     def captioner(self) -> TorchCaptioner:
         """The model as pipelines take it."""
         return TorchCaptioner(self.model)
+
+    @property
+    def choice(self) -> ChoiceConfig:
+        """How captions are chosen; raise CheckpointError for values of config.json that are out of range."""
+        choice = {name: self.config[name] for name in ChoiceConfig.model_fields if name in self.config}
+        with naming_file(self.folder / CONFIG):
+            return merge(ChoiceConfig, choice, "config.json")
 
     def resolve_extractor(self, given: str | None) -> Extractor:
         """Return the extractor of the run's features; see `legenda.features.extractors.resolve_extractor`."""

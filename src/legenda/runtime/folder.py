@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
-from legenda.config import Config, NonNegativeFloat, NonNegativeInt, PositiveInt, Probability, merge
+from legenda.config import NonNegativeFloat, NonNegativeInt, PositiveInt, merge
 from legenda.errors import CheckpointError, ConfigError, DataError
 from legenda.images.identity import UNNAMED, ExtractorIdentity
 from legenda.io import FORMAT_VERSION, check_format, read_json, verified
-from legenda.runtime.settings import GenerationConfig
+from legenda.runtime.settings import ChoiceConfig, GenerationConfig
 from legenda.text import Vocabulary
 
 __all__ = ["ExportedModel", "is_exported", "read_exported"]
@@ -22,14 +22,14 @@ Format = Literal["onnx", "torch"]
 SETTINGS, VOCABULARY, ENCODER, DECODER = "export.json", "vocabulary.json", "encoder.onnx", "decoder.onnx"
 GRID_BOXES = "boxes_of_grid"
 """The encoder's output with the boxes `(B, N, 4)` of the regions that it makes of pixels."""
-OF_RUN = ("summary", "extractor", "least_log_prob", "consensus", "min_score")
+OF_RUN = ("summary", "extractor", *ChoiceConfig.model_fields)
 """The parts of a run's config.json that an export takes over."""
 MAX_BYTES = 2**31
 """The largest ONNX file; the format itself ends there."""
 _HINT = "export the model again"
 
 
-class ExportedModel(Config):
+class ExportedModel(ChoiceConfig):
     """What export.json says of a captioner."""
 
     format_version: PositiveInt = FORMAT_VERSION
@@ -48,12 +48,6 @@ class ExportedModel(Config):
     """One line about the model, for lists."""
     extractor: ExtractorIdentity = UNNAMED
     """The identity of the extractor of the features."""
-    least_log_prob: Annotated[float, Field(ge=-(2.0**63), le=0)] | None = None
-    """Least mean log-probability of a caption's tokens, below which it names the things alone."""
-    consensus: NonNegativeFloat | None = None
-    """What a unit of expected CIDEr adds to the score of a caption."""
-    min_score: Probability | None = None
-    """Least confidence of a caption, below which it names the things alone."""
     feature_dim: PositiveInt
     """Channels of a region feature."""
     image_size: PositiveInt | None = None

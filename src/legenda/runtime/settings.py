@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from legenda.config import Config, Count, NonNegativeFloat, NonNegativeInt, PositiveFraction, PositiveInt, merge
+from legenda.config import (
+    Config,
+    Count,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFraction,
+    PositiveInt,
+    Probability,
+    merge,
+)
 from legenda.errors import ConfigError, did_you_mean
 from legenda.text import Vocabulary
 
@@ -21,6 +30,17 @@ _OF_SAMPLING, _OF_BEAMS = ("top_k", "top_p", "trigram_penalty", "seed"), ("num_b
 
 
 _LEAST_TEMPERATURE = 1e-6
+
+
+class ChoiceConfig(Config):
+    """How the caption of an image is chosen from those of a search; a field of None chooses nothing."""
+
+    least_log_prob: Annotated[float, Field(ge=-(2.0**63), le=0)] | None = None
+    """Least mean log-probability of a caption's tokens, below which it names the things alone."""
+    consensus: NonNegativeFloat | None = None
+    """What a unit of expected CIDEr adds to the score of a caption."""
+    min_score: Probability | None = None
+    """Least confidence of a caption, below which it names the things alone."""
 
 
 class GenerationConfig(Config):
