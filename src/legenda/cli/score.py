@@ -92,7 +92,7 @@ def _clip_scorer(options: ScoreCommand) -> AddScores | None:
 
     folder, clip = options.images, load_clip(options.clip)
 
-    def add(scores: Scores, captions: Mapping[str, str], references: References) -> Scores:
+    def add(scores: Scores[str], captions: Mapping[str, str], references: References) -> Scores[str]:
         return add_clip_scores(scores, captions, references, find_image_files(folder, list(captions)), clip)
 
     return add

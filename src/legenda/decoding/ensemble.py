@@ -55,30 +55,30 @@ class EnsembleDecoder(Decoder):
         if any(member.compiled_step is not None for member in members):
             self.compile_step()
 
-    def init_state(self, memory: Any, num_rows: int) -> EnsembleState:
+    def init_state(self, memory: Memory, num_rows: int) -> EnsembleState:
         """Return the members' states."""
-        pairs = zip(self.members, memory.members, strict=True)
+        pairs = zip(self.members, _members_of(memory), strict=True)
         return EnsembleState(tuple(decoder.init_state(part, num_rows) for decoder, part in pairs))
 
-    def init_static_state(self, memory: Any, num_rows: int, max_length: int) -> EnsembleState | None:
+    def init_static_state(self, memory: Memory, num_rows: int, max_length: int) -> EnsembleState | None:
         """Return the members' static states; None where a member has none."""
-        pairs = zip(self.members, memory.members, strict=True)
+        pairs = zip(self.members, _members_of(memory), strict=True)
         states = tuple(decoder.init_static_state(part, num_rows, max_length) for decoder, part in pairs)
         return None if None in states else EnsembleState(states)
 
     def step(
-        self, tokens: Int[Tensor, "B K"], state: EnsembleState, memory: Any
+        self, tokens: Int[Tensor, "B K"], state: EnsembleState, memory: Memory
     ) -> tuple[Float[Tensor, "B K V"], EnsembleState]:
         """Return the mean log-probabilities of the next tokens, and the members' next states."""
-        triples = zip(self.members, state.members, memory.members, strict=True)
+        triples = zip(self.members, state.members, _members_of(memory), strict=True)
         steps = [decoder.step(tokens, member, part) for decoder, member, part in triples]
         return self._average([logits for logits, _ in steps]), EnsembleState(tuple(state for _, state in steps))
 
     def forward(
-        self, tokens: Int[Tensor, "B K T"], memory: Any, real: Bool[Tensor, "B K T"] | None = None
+        self, tokens: Int[Tensor, "B K T"], memory: Memory, real: Bool[Tensor, "B K T"] | None = None
     ) -> Float[Tensor, "*positions V"]:
         """Return the mean log-probabilities after every prefix of `tokens`, or at the real positions alone."""
-        pairs = zip(self.members, memory.members, strict=True)
+        pairs = zip(self.members, _members_of(memory), strict=True)
         return self._average([decoder(tokens, part, real) for decoder, part in pairs])
 
     def _average(self, logits: list[Tensor]) -> Tensor:
@@ -125,6 +125,11 @@ class Ensemble(nn.Module):
     def encode(self, regions: Regions) -> EnsembleMemory:
         """Return each member's memory of the same images."""
         return _join([model.encode(regions) for model in self._members])
+
+
+def _members_of(memory: Memory) -> tuple[Memory, ...]:
+    assert isinstance(memory, EnsembleMemory)
+    return memory.members
 
 
 def _join(members: Sequence[Memory]) -> EnsembleMemory:

@@ -47,7 +47,7 @@ class Decoder(nn.Module):
     supports_static_state: bool = False
     """Whether no step changes the shapes of a state of `init_state`; see `init_static_state`."""
 
-    compiled_step: Callable[..., tuple[Tensor, Any]] | None = None
+    compiled_step: Callable[..., tuple[Tensor, State]] | None = None
     """`step` after `compile_step`; generation calls it with states of `init_static_state`."""
 
     returns_log_probs: bool = False
@@ -109,6 +109,11 @@ CacheLength = int | Tensor
 _State = TypeVar("_State", bound="RowState")
 
 
+Nested = Tensor | tuple["Nested", ...] | None
+"""What a field of a state holds."""
+
+
+@dataclass(frozen=True, eq=False)
 class RowState:
     """Base class of decoder states: dataclasses of tensors `(B, K, ...)`, of tuples of these, and of None.
 
@@ -119,25 +124,23 @@ class RowState:
 
     def reorder(self: _State, beams: Int[Tensor, "B W"]) -> _State:
         """Return the state of the rows `beams` of each image."""
-        state: Any = self
-        names = [field.name for field in fields(state) if field.name not in self.shared]
-        return replace(state, **{name: _gather(getattr(state, name), beams) for name in names})
+        names = [field.name for field in fields(self) if field.name not in self.shared]
+        return replace(self, **{name: _gather(getattr(self, name), beams) for name in names})
 
     def first(self: _State, images: int, rows: int) -> _State:
         """Return the state of the first rows of each of the first images."""
-        state: Any = self
-        names = [field.name for field in fields(state)]
+        names = [field.name for field in fields(self)]
         sizes = {name: (images,) if name in self.shared else (images, rows) for name in names}
-        return replace(state, **{name: _slice(getattr(state, name), size) for name, size in sizes.items()})
+        return replace(self, **{name: _slice(getattr(self, name), size) for name, size in sizes.items()})
 
 
-def _slice(value: Any, size: tuple[int, ...]) -> Any:
+def _slice(value: Nested, size: tuple[int, ...]) -> Nested:
     if isinstance(value, tuple):
         return tuple(_slice(part, size) for part in value)
     return None if value is None else value[tuple(slice(count) for count in size)].contiguous()
 
 
-def _gather(value: Any, beams: Int[Tensor, "B W"]) -> Any:
+def _gather(value: Nested, beams: Int[Tensor, "B W"]) -> Nested:
     if isinstance(value, tuple):
         return tuple(_gather(part, beams) for part in value)
     return None if value is None else value[torch.arange(len(beams), device=beams.device).unsqueeze(1), beams]
@@ -198,15 +201,19 @@ class GenerationOutput:
 
     def map(self, function: Callable[[Tensor], Tensor]) -> GenerationOutput:
         """Return the output with a function applied to every tensor."""
-        values: Any = (None if value is None else function(value) for value in vars(self).values())
-        return GenerationOutput(*values)
+        attention = None if self.attention is None else function(self.attention)
+        return GenerationOutput(function(self.tokens), function(self.log_probs), function(self.scores), attention)
 
     @staticmethod
     def join(outputs: Sequence[GenerationOutput]) -> GenerationOutput:
         """Return the rows of all outputs of the same images, one output after the other."""
-        columns = zip(*(vars(output).values() for output in outputs), strict=True)
-        values: Any = (None if rows[0] is None else torch.cat(rows, dim=1) for rows in columns)
-        return GenerationOutput(*values)
+        attention = [output.attention for output in outputs if output.attention is not None]
+        return GenerationOutput(
+            torch.cat([output.tokens for output in outputs], dim=1),
+            torch.cat([output.log_probs for output in outputs], dim=1),
+            torch.cat([output.scores for output in outputs], dim=1),
+            torch.cat(attention, dim=1) if attention else None,
+        )
 
 
 def resolve_config(

@@ -64,7 +64,7 @@ class _Scored:
 
     path: Path
     predictions: Mapping[str, Any]
-    scores: Scores
+    scores: Scores[str]
     values: Mapping[str, float]
 
 
@@ -156,7 +156,7 @@ def seed_scores(runs: Sequence[Path], split: str) -> dict[str, np.ndarray]:
 
 def score_per_image(
     captions: Mapping[str, str], references: Mapping[str, Sequence[str]], score: Scorer | None, *, metrics: str = "fast"
-) -> Scores:
+) -> Scores[str]:
     """Return the scores of captions against references, with those of the data set's own `score`."""
     with warnings.catch_warnings(action="ignore"):  # the notices repeat the warnings
         scores = evaluate(captions, {image: references[image] for image in captions}, metrics=metrics)

@@ -9,21 +9,21 @@ like Humans: on Diversity in Image Captioning", 2019.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Generic
 
 import numpy as np
 
 from legenda.errors import DataError
 from legenda.metrics.bleu import bleu
 from legenda.metrics.cider import similarities
-from legenda.metrics.evaluation import References, as_tokens, evaluate, resolve_document_frequencies
+from legenda.metrics.evaluation import Documents, Image, References, as_tokens, evaluate, resolve_document_frequencies
 from legenda.text.ngrams import MAX_ORDER, Comparison, DocumentFrequencies, ngrams
 
-Samples = Mapping[Any, Sequence[str]]
+Samples = Mapping[Image, Sequence[str]]
 
 
 @dataclass(frozen=True)
-class Diversity:
+class Diversity(Generic[Image]):
     """The diversity of several captions an image; higher means more diverse except for `mbleu`.
 
     distinct: for n of 1 to 4, the number of distinct n-grams of an image's captions divided by their number of words;
@@ -40,12 +40,12 @@ class Diversity:
     distinct: tuple[float, ...]
     mbleu: tuple[float, ...]
     self_cider: float
-    per_image: dict[Any, dict[str, float]]
+    per_image: dict[Image, dict[str, float]]
     documents: int
     df: str
 
 
-def measure_diversity(samples: Samples, *, df: DocumentFrequencies | References | None = None) -> Diversity:
+def measure_diversity(samples: Samples[Image], *, df: Documents | None = None) -> Diversity[Image]:
     """Return the diversity of two or more captions of each image, as raw text.
 
     df: the source of self-CIDEr's document frequencies, as in `evaluate`; the authors use the references of the data
@@ -80,7 +80,7 @@ def novel_fraction(captions: Iterable[str], training: Iterable[str]) -> float:
 
 
 @dataclass(frozen=True)
-class Oracle:
+class Oracle(Generic[Image]):
     """A metric of several captions an image: the means over images of the best and of the mean score.
 
     per_image: the scores of all captions of each image.
@@ -88,15 +88,15 @@ class Oracle:
 
     best: float
     mean: float
-    per_image: dict[Any, list[float]]
+    per_image: dict[Image, list[float]]
 
 
 def score_oracle(
-    samples: Samples,
-    references: References,
+    samples: Samples[Image],
+    references: References[Image],
     *,
     metrics: str | Sequence[str] = "CIDEr-D",
-    df: DocumentFrequencies | References | None = None,
+    df: Documents | None = None,
 ) -> dict[str, Oracle]:
     """Score each of an image's captions separately with metrics of `evaluate`, and find the best one by each metric.
 
@@ -142,7 +142,7 @@ def _self_cider(group: Sequence[Sequence[str]], df: DocumentFrequencies) -> floa
     return float(-np.log(singular[-1] / total) / np.log(len(group))) + 0.0 if total > 0 else 0.0
 
 
-def _checked(samples: Samples, *, least: int = 2) -> Samples:
+def _checked(samples: Samples[Image], *, least: int = 2) -> Samples[Image]:
     if not samples:
         raise DataError("there are no captions to measure; give several for each image")
     for image, captions in samples.items():

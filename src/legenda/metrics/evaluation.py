@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 from statistics import fmean
-from typing import Any, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from legenda.errors import ConfigError, DataError, LegendaError, did_you_mean
 from legenda.metrics.metric import CaptionSet, Measure, Metric
@@ -37,12 +38,14 @@ _MAX_NAMED = 3  # ids in an error message
 _SPACES = {ord(sign): " " for sign in "\n\r\v\f\x1c\x1d\x1e\u2028\u2029"}
 
 Image = TypeVar("Image", bound=Hashable)
-References = Mapping[Any, Sequence[str]]
+References = Mapping[Image, Sequence[str]]
+Documents = DocumentFrequencies | Mapping[str, Sequence[str]] | Mapping[int, Sequence[str]]
+"""Document frequencies, or the references in which they are counted."""
 _Values = tuple[float | None, Sequence[float | None]]
 
 
 @dataclass(frozen=True)
-class Scores:
+class Scores(Generic[Image]):
     """The scores of a set of captions; `scores["CIDEr-D"]` is that of the corpus.
 
     corpus: the score of each metric, or None where it could not be computed for a reason in `notices`.
@@ -54,7 +57,7 @@ class Scores:
     """
 
     corpus: dict[str, float | None]
-    per_image: dict[Any, dict[str, float | None]]
+    per_image: dict[Image, dict[str, float | None]]
     documents: int | None
     df: str | None
     notices: tuple[str, ...] = ()
@@ -83,10 +86,10 @@ def evaluate(
     references: Mapping[Image, Sequence[str]],
     *,
     metrics: str | Sequence[str] = "auto",
-    df: DocumentFrequencies | References | None = None,
+    df: Documents | None = None,
     tokenized: bool = False,
     spice_jars: str | Path | None = None,
-) -> Scores:
+) -> Scores[Image]:
     """Score one caption an image against its references, as pycocoevalcap does.
 
     Both mappings have the same image ids as keys. An image has one predicted caption, which may be empty, and at least
@@ -113,7 +116,7 @@ def evaluate(
     captions = CaptionSet(candidates, groups, given, spice_jars)
 
     values: dict[str, _Values] = {}
-    measured: dict[Measure, Any] = {}
+    measured: dict[Measure, ArrayLike | Sequence[float | None]] = {}
     counts: dict[str, Sequence[Sequence[float]]] = {}
     notices: list[str] = []
     for name, metric in columns.items():
@@ -128,7 +131,8 @@ def evaluate(
                 continue
         result = measured[metric.measure]
         if metric.total is None:
-            values[name] = _mean(result), result
+            column: list[float | None] = np.asarray(result, object).tolist()
+            values[name] = _mean(column), column
         else:
             parts = np.asarray(result)
             counts[name] = parts.tolist()
@@ -209,14 +213,17 @@ def register_metric(name: str, *, lower_is_better: bool = False) -> Callable[[F]
 
 
 def resolve_document_frequencies(
-    df: DocumentFrequencies | References | None, groups: Sequence[Sequence[Sequence[str]]], *, tokenized: bool = False
+    df: Documents | None,
+    groups: Sequence[Sequence[Sequence[str]]],
+    *,
+    tokenized: bool = False,
 ) -> tuple[DocumentFrequencies, str]:
     """Return document frequencies and their source; with None they are counted in `groups` of tokens."""
     if df is None:
         return DocumentFrequencies.from_references(groups), SCORED
     if isinstance(df, DocumentFrequencies):
         return df, "document frequencies passed as df"
-    _check_references(df)
+    _check_references(df.items())
     documents = (as_tokens(captions, tokenized=tokenized) for captions in df.values())
     return DocumentFrequencies.from_references(documents), "references passed as df"
 
@@ -233,7 +240,7 @@ def _tokenize(caption: str) -> str:
     return " ".join(tokens)
 
 
-def _check(predictions: Mapping[Any, str], references: References) -> None:
+def _check(predictions: Mapping[Image, str], references: References[Image]) -> None:
     if not predictions:
         raise DataError("there are no predictions to score; give a caption for each image with references")
     if missing := [image for image in references if image not in predictions]:
@@ -245,11 +252,11 @@ def _check(predictions: Mapping[Any, str], references: References) -> None:
     for image, caption in predictions.items():
         if not isinstance(caption, str):
             raise DataError(f"the prediction for image {image!r} is {type(caption).__name__}; give one caption as text")
-    _check_references(references)
+    _check_references(references.items())
 
 
-def _check_references(references: References) -> None:
-    for image, captions in references.items():
+def _check_references(references: Iterable[tuple[object, Sequence[str]]]) -> None:
+    for image, captions in references:
         if isinstance(captions, str) or not isinstance(captions, Sequence):
             raise DataError(f"the references of image {image!r} are {type(captions).__name__}; give a list of captions")
         if not captions:
@@ -260,7 +267,7 @@ def _check_references(references: References) -> None:
             raise DataError(f"a reference of image {image!r} is {type(wrong[0]).__name__}; give captions as text")
 
 
-def _name_some(images: list[object]) -> str:
+def _name_some(images: Sequence[object]) -> str:
     names = ", ".join(repr(image) for image in images[:_MAX_NAMED])
     more = len(images) - _MAX_NAMED
     return f"{len(images)} image(s): {names}" + (f" and {more} more" if more > 0 else "")

@@ -13,11 +13,12 @@ Rejective Multiple Test Procedure", 1979.
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from legenda.errors import ConfigError, DataError
-from legenda.metrics.evaluation import METRICS, Scores
+from legenda.metrics.evaluation import METRICS, Image, Scores
 from legenda.metrics.metric import Measure
 
 _AT_ONCE = 4_000_000  # weights held in memory at a time
@@ -45,7 +46,7 @@ class Difference:
 
 
 def intervals(
-    scores: Scores, *, resamples: int = 1000, confidence: float = 0.95, seed: int = 0
+    scores: Scores[Image], *, resamples: int = 1000, confidence: float = 0.95, seed: int = 0
 ) -> dict[str, Interval | None]:
     """Return the bootstrap interval of each corpus score: percentiles over `resamples` draws of as many images.
 
@@ -68,7 +69,7 @@ def intervals(
 
 
 def compare(
-    first: Scores, second: Scores, *, resamples: int = 1000, confidence: float = 0.95, seed: int = 0
+    first: Scores[Image], second: Scores[Image], *, resamples: int = 1000, confidence: float = 0.95, seed: int = 0
 ) -> dict[str, Difference | None]:
     """Compare two sets of captions of the same images: difference, interval and p of each metric.
 
@@ -265,14 +266,14 @@ def _bootstrap(images: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
         yield generator.multinomial(images, np.full(images, 1 / images), size=rows).astype(float)
 
 
-def _positions(scores: Scores) -> np.ndarray:
+def _positions(scores: Scores[Image]) -> np.ndarray:
     """Return the positions of the images in the order of their sorted ids, so that draws do not depend on a file's."""
-    names = list(scores.per_image)
+    names: list[Any] = list(scores.per_image)
     if len({*map(type, names)}) > 1:  # which have no order
         names = list(map(str, names))
     return np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
 
 
-def _values(scores: Scores, name: str) -> np.ndarray:
+def _values(scores: Scores[Image], name: str) -> np.ndarray:
     """Return what each image has of a metric, NaN where it has none."""
     return np.array([values[name] for values in scores.per_image.values()], dtype=float)

@@ -81,7 +81,7 @@ class EvaluationResult:
     per_example: Mapping[str, float]
     groups: Mapping[str, Mapping[str, MetricWithCI]] = field(default_factory=dict)
     notes: Sequence[str] = ()
-    captions: Scores | None = None
+    captions: Scores[str] | None = None
 
     @property
     def columns(self) -> dict[str, MetricWithCI]:
@@ -92,7 +92,7 @@ class EvaluationResult:
         return {**self.scores, **groups}
 
     @property
-    def comparable(self) -> Scores:
+    def comparable(self) -> Scores[str]:
         """The scores that can be compared with those of another model: those of captions, or means over examples."""
         if self.captions is not None:
             return self.captions

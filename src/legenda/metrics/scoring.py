@@ -244,7 +244,7 @@ class ScoreOptions(Config):
     """The folder of SPICE's jars; default: the environment variable LEGENDA_SPICE_JARS."""
 
 
-AddScores = Callable[[Scores, Mapping[str, str], Captions], Scores]
+AddScores = Callable[[Scores[str], Mapping[str, str], Captions], Scores[str]]
 """A function that adds scores which need more than words, given the captions and the references of their images."""
 
 
@@ -259,7 +259,7 @@ class ScoringReport:
     notices: list[str]
 
     def add_scores(
-        self, name: str, title: str, scores: Scores, resampling: Mapping[str, int], **facts: str
+        self, name: str, title: str, scores: Scores[str], resampling: Mapping[str, int], **facts: str
     ) -> dict[str, Any]:
         """Add scores with their intervals, and return their results, which start with the facts."""
         bounds = intervals(scores, **resampling)
@@ -414,7 +414,7 @@ def _count_document_frequencies(path: Path | None) -> DocumentFrequencies | None
     return resolve_document_frequencies(read_references(path), (), tokenized=False)[0]
 
 
-def _describe_coincidence(scores: Scores, references: Captions) -> str | None:
+def _describe_coincidence(scores: Scores[str], references: Captions) -> str | None:
     """Return the sentence about CIDEr of references whose n-grams are those of every image, which have no weight."""
     if not {"CIDEr-D", "CIDEr"} & scores.corpus.keys() or any(scores.corpus.get(name) for name in ("CIDEr-D", "CIDEr")):
         return None
@@ -434,7 +434,7 @@ def _evaluate(
     references: Captions,
     frequencies: DocumentFrequencies | None,
     add_scores: AddScores | None,
-) -> Scores:
+) -> Scores[str]:
     metrics = options.metrics[0] if options.metrics in _SETS else options.metrics
     references = {image: references[image] for image in captions}
     with warnings.catch_warnings(action="ignore"):
@@ -450,13 +450,13 @@ def as_dicts(values: Mapping[str, Any]) -> dict[str, dict[str, float] | None]:
     return {name: None if value is None else asdict(value) for name, value in values.items()}
 
 
-def score_table(scores: Scores, bounds: Mapping[str, Interval | None]) -> Table:
+def score_table(scores: Scores[str], bounds: Mapping[str, Interval | None]) -> Table:
     """Return a table with the score and the interval of each metric."""
     rows = ((metric, value, _format_interval(bounds[metric])) for metric, value in scores.corpus.items())
     return _table(("metric", "score", "95 % interval"), rows)
 
 
-def comparison_table(first: Scores, second: Scores, differences: Mapping[str, Difference | None]) -> Table:
+def comparison_table(first: Scores[str], second: Scores[str], differences: Mapping[str, Difference | None]) -> Table:
     """Return a table with both scores of each metric, their difference, its interval, and p."""
     rows = []
     for metric, value in first.corpus.items():

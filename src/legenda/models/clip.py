@@ -84,13 +84,13 @@ def ref_clip_score(
 
 
 def add_clip_scores(
-    scores: Scores,
+    scores: Scores[str],
     captions: Mapping[str, str],
     references: Mapping[str, Sequence[str]],
     images: Mapping[str, Path],
     model: ClipModel,
     progress: Callable[[int, int], None] | None = None,
-) -> Scores:
+) -> Scores[str]:
     """Return the scores with "CLIPScore" and "RefCLIPScore", the mean over images, and those of each image.
 
     images: the file of each caption's image. progress: called with the numbers of images done and of all.
