@@ -15,9 +15,9 @@ from command_results import SCENES, SHORT, TINY
 from legenda.cli.main import main
 from legenda.config import to_json
 from legenda.data.captions import KarpathyData, ScenesData
+from legenda.data.registry import Data
 from legenda.evaluation.runs import load_captioner_run
 from legenda.extractors import extract_store, load_extractor
-from legenda.recipes import Data
 from legenda.tasks.base import TASKS
 
 if TYPE_CHECKING:

@@ -38,9 +38,9 @@ from legenda.runtime.settings import ChoiceConfig, GenerationConfig, Overrides, 
 from legenda.text import Vocabulary
 
 if TYPE_CHECKING:
+    from legenda.data.registry import Data
     from legenda.evaluation.torch_captioner import TorchCaptioner
     from legenda.models import Captioner as TorchModel
-    from legenda.recipes import Data
     from legenda.regions import Regions
 
 __all__ = ["GeneratedCaption", "ImageCaptions", "Pipeline", "open"]

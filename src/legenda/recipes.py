@@ -20,14 +20,14 @@ import json
 import logging
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, Self, runtime_checkable
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SkipValidation, model_validator
 
 from legenda.config import Config, log_dropped, merge, to_json
-from legenda.data.registry import DATASETS, data_settings, find_path
+from legenda.data.registry import DATASETS, Data, data_settings, find_path
 from legenda.errors import ConfigError, did_you_mean
 from legenda.hub import find_model
 from legenda.io import read_text
@@ -52,19 +52,6 @@ _OF_RUNS = (
     "trained_in",
 )
 """Parts of config.json that are no part of a recipe."""
-
-
-@runtime_checkable
-class Data(Protocol):
-    """The settings of a recipe's data: configurations of plain fields and paths, with their `kind`."""
-
-    def open(self, progress: Callable[[str], None]) -> Any:
-        """Return what the recipe's task is created from; `progress` gets lines about the steps of loading."""
-        ...
-
-    def split(self, name: str) -> Any:
-        """Return one split by its name: train, val or test."""
-        ...
 
 
 class Recipe(Config):

@@ -3,15 +3,38 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
 from legenda.config import Config, NonNegativeInt, PositiveInt, map_paths
 from legenda.errors import CheckpointError, DataError, LegendaError
 from legenda.features.readers import split_kind
 from legenda.registry import Registry
 from legenda.run_folder import CONFIG
+
+
+@runtime_checkable
+class Data(Protocol):
+    """The settings of a recipe's data: configurations of plain fields and paths, with their `kind`."""
+
+    @property
+    def kind(self) -> str:
+        """The name of the kind of data."""
+        ...
+
+    def replace(self, **changes: object) -> Self:
+        """Return a copy with fields changed."""
+        ...
+
+    def open(self, progress: Callable[[str], None]) -> object:
+        """Return what the recipe's task is created from; `progress` gets lines about the steps of loading."""
+        ...
+
+    def split(self, name: str) -> Any:
+        """Return one split by its name: train, val or test."""
+        ...
+
 
 DATASETS: Registry[type] = Registry(
     "data set",
@@ -22,7 +45,7 @@ DATASETS: Registry[type] = Registry(
         "hf": "legenda.data.hub:HubData",
     },
 )
-"""A kind is a configuration with its name as `kind`, and with `open` and `split`, as `legenda.recipes.Data`."""
+"""A kind is a configuration with its name as `kind`, and with `open` and `split`, as `Data`."""
 
 
 T = TypeVar("T")
@@ -79,7 +102,7 @@ def find_path(path: Path, config: Mapping[str, Any], folder: Path) -> Path:
     return before if split_kind(before)[0].exists() and not split_kind(here)[0].exists() else here
 
 
-def data_settings(config: Mapping[str, Any], folder: Path, file: str = CONFIG) -> Any:
+def data_settings(config: Mapping[str, Any], folder: Path, file: str = CONFIG) -> Data:
     """Return the settings of data in the "data" part of a configuration that is stored in a file of a run folder.
 
     Raise LegendaError where the part is missing, damaged, or of a plugin that is not loaded.

@@ -109,10 +109,6 @@ CacheLength = int | Tensor
 _State = TypeVar("_State", bound="RowState")
 
 
-Nested = Tensor | tuple["Nested", ...] | None
-"""What a field of a state holds."""
-
-
 @dataclass(frozen=True, eq=False)
 class RowState:
     """Base class of decoder states: dataclasses of tensors `(B, K, ...)`, of tuples of these, and of None.
@@ -134,13 +130,13 @@ class RowState:
         return replace(self, **{name: _slice(getattr(self, name), size) for name, size in sizes.items()})
 
 
-def _slice(value: Nested, size: tuple[int, ...]) -> Nested:
+def _slice(value: Any, size: tuple[int, ...]) -> Any:
     if isinstance(value, tuple):
         return tuple(_slice(part, size) for part in value)
     return None if value is None else value[tuple(slice(count) for count in size)].contiguous()
 
 
-def _gather(value: Nested, beams: Int[Tensor, "B W"]) -> Nested:
+def _gather(value: Any, beams: Int[Tensor, "B W"]) -> Any:
     if isinstance(value, tuple):
         return tuple(_gather(part, beams) for part in value)
     return None if value is None else value[torch.arange(len(beams), device=beams.device).unsqueeze(1), beams]

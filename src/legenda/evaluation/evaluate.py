@@ -20,6 +20,7 @@ import numpy as np
 
 from legenda.config import Config, to_json
 from legenda.data.captions import CaptionDataset, KarpathyData, stored_captions
+from legenda.data.registry import Data
 from legenda.decoding import Ensemble, GenerationConfig, GenerationOutput
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, replace_features
@@ -30,7 +31,6 @@ from legenda.io import read_json, write_json, write_text
 from legenda.metrics import evaluate
 from legenda.models.base import inference
 from legenda.models.packing import PackedWeights
-from legenda.recipes import Data
 from legenda.regions import Regions
 from legenda.run_folder import evaluation_path, stages_of
 from legenda.runtime.settings import Overrides, override

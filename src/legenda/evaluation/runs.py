@@ -14,7 +14,7 @@ from torch import nn
 
 from legenda.compute import CPU, RunOptions
 from legenda.config import merge
-from legenda.data.registry import data_settings
+from legenda.data.registry import Data, data_settings
 from legenda.decoding import GenerationOutput
 from legenda.errors import CheckpointError, ConfigError, LegendaError
 from legenda.evaluation.exported import ExportedRun, without_data
@@ -35,7 +35,6 @@ from legenda.runtime.folder import SETTINGS, digest, is_exported
 from legenda.runtime.settings import ChoiceConfig, GenerationConfig
 
 if TYPE_CHECKING:
-    from legenda.recipes import Data
     from legenda.tasks.base import Task
 
 
@@ -104,7 +103,7 @@ class Run:
         """The identity of the extractor of the features; "unnamed" where config.json has none."""
         return ExtractorIdentity.read(self.config.get("extractor") or UNNAMED, self.folder / CONFIG)
 
-    def data(self) -> Any:
+    def data(self) -> Data:
         """Return the settings of the training data; raise LegendaError where config.json lacks them."""
         if isinstance(self.model, ExportedModel):
             raise without_data(self.folder)
@@ -240,8 +239,9 @@ def load_run(name: str | Path, compute: RunOptions = CPU) -> Run:
         return CaptionerRun(folder, ExportedModel(exported.captioner).eval(), exported.config, compute)
     model, config = load_with_config(folder)
     compute.apply(model)
-    kind: Any = CaptionerRun if isinstance(model, Captioner) else Run
-    return kind(folder, model, config, compute)
+    if isinstance(model, Captioner):
+        return CaptionerRun(folder, model, config, compute)
+    return Run(folder, model, config, compute)
 
 
 def resolve_data(
@@ -289,7 +289,7 @@ def resolve_shared_data(
     return [data for data in resolved if not isinstance(data, ConfigError)]
 
 
-def _borrow(run: CaptionerRun, data: Any, images: Path | None) -> Data:
+def _borrow(run: CaptionerRun, data: Data, images: Path | None) -> Data:
     """Return the data of another run for a run, with its own extractor where the features are of another one."""
     from legenda.data.captions import KarpathyData
     from legenda.data.image_files import ImageData
@@ -301,13 +301,13 @@ def _borrow(run: CaptionerRun, data: Any, images: Path | None) -> Data:
     return ImageData(**shared, images=folder).with_extractor(run.resolve_extractor(None))
 
 
-def replace_features(data: Any, features: Path | None) -> Any:
+def replace_features(data: Data, features: Path | None) -> Data:
     """Return the data with one store in place of its own, or unchanged; raise ConfigError for data without stores."""
     if features is None:
         return data
-    if "features" not in type(data).model_fields:
+    if not hasattr(data, "features"):
         raise ConfigError(f"the data {data.kind!r} are read from no feature store; leave out --features")
-    return data.replace(features=features if isinstance(data.features, Path) else (features,))
+    return data.replace(features=(features,) if isinstance(data.features, tuple) else features)
 
 
 def check_extractor(run: Run, split: Any) -> None:

@@ -40,7 +40,8 @@ from legenda.models.registry import configure_sizeless, describe_model, list_mod
 from legenda.registry import PLUGIN_HINT, Registry
 
 if TYPE_CHECKING:
-    from legenda.recipes import Data, Recipe
+    from legenda.data.registry import Data
+    from legenda.recipes import Recipe
     from legenda.training.config import TrainingConfig
 
 _CAPTIONING = ("photo", "scenes", "flickr8k", "ngsan", "aoanet", "xlan", "mdsan", "baselines")

@@ -24,7 +24,7 @@ from legenda.report.overlay import blank_canvas
 from legenda.text.tables import coco_number
 
 if TYPE_CHECKING:
-    from legenda.recipes import Data
+    from legenda.data.registry import Data
 
 CaptionCheck = Callable[[str], tuple[bool | None, str]]
 """Returns whether a caption is true, None where that is unknown, and why it is false."""
