@@ -3,8 +3,9 @@
 Builds the source distribution and, from it, the wheel; checks metadata, versions, files, licenses and sizes; installs
 the wheel into an empty environment without PyTorch on each supported Python that is here, where it captions, scores and
 serves, and into one with PyTorch for CPUs, where every command of README runs, its Python and the examples do; each
-time uninstalls it, which must leave nothing; then installs from the checkout and from its git address. Everything is
-written below build/release.
+time uninstalls it, which must leave nothing; then installs from the checkout and from its git address. Where the index
+of PyTorch for CPUs is not reached, its packages are those of the environment that runs this file. Everything is written
+below build/release.
 """
 
 import json
@@ -13,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import urllib.request
 import zipfile
 from email import message_from_bytes
@@ -142,14 +144,17 @@ def interpreters(metadata: Metadata) -> dict[str, str]:
 class Environment:
     """An empty virtual environment that holds the wheel, its working folder, and an empty home folder."""
 
-    def __init__(self, folder: Path, python: str, wheel: Path, extras: str = "", *options: str) -> None:
+    def __init__(self, folder: Path, python: str, wheel: Path, extras: str = "", index: str | None = None) -> None:
+        """index: a further one of packages; "" to use those of the environment that runs this file, too."""
         shutil.rmtree(folder, ignore_errors=True)
         self.home, self.work, self.venv = folder / "home", folder / "work", folder / "venv"
         for path in (self.home, self.work):
             path.mkdir(parents=True)
         subprocess.run([python, "-m", "venv", self.venv], check=True)
-        self.install(f"{wheel}{extras}", *options)
         (self.packages,) = (self.venv / "lib").glob("python*/site-packages")
+        if index == "":
+            (self.packages / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
+        self.install(f"{wheel}{extras}", *(["--extra-index-url", index] if index else []))
         path = f"{self.venv / 'bin'}{os.pathsep}{os.environ['PATH']}"
         self.variables = {**os.environ, "HOME": str(self.home), "PATH": path}
         self.variables.pop("XDG_CACHE_HOME", None)
@@ -244,19 +249,19 @@ def _serve(environment: Environment, photograph: Path) -> None:
             server.terminate()
 
 
-def _cpu_index() -> list[str]:
-    """Return pip's options for PyTorch without CUDA; none where its index is not reached."""
+def _cpu_index() -> str:
+    """Return the index of PyTorch without CUDA; "" where it is not reached."""
     try:
         urllib.request.urlopen(f"{CPU_INDEX}/torch/", timeout=10).close()
     except OSError:
-        print(f"{CPU_INDEX} is not reached: PyTorch is installed from pip's own index")
-        return []
-    return ["--extra-index-url", CPU_INDEX]
+        print(f"{CPU_INDEX} is not reached: PyTorch is that of {sys.prefix}", flush=True)
+        return ""
+    return CPU_INDEX
 
 
 def try_with_torch(wheel: Path, folder: Path) -> float:
-    """Run README's commands and Python and the examples with PyTorch; return the MB of the packages."""
-    environment = Environment(folder, sys.executable, wheel, "[onnx,serve]", *_cpu_index())
+    """Run README's commands and Python and the examples with PyTorch; return the MB of packages that it installs."""
+    environment = Environment(folder, sys.executable, wheel, "[onnx,serve]", _cpu_index())
     size = environment.megabytes()
     environment.run_lines(WITH_TORCH, examples=str(ROOT / "examples"), features="features/*0.npz")
     for block in _readme_python():
