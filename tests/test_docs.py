@@ -136,8 +136,9 @@ def test_the_model_of_the_page_on_extending():
 def test_the_data_set_of_the_page_on_extending_trains(run_command, tmp_path):
     (tmp_path / "shades.py").write_text(FILES["shades.py"], encoding="utf-8")
     file = f"--plugin {tmp_path / 'shades.py'}"
-    code, _, err = run_command(f"train shades {file} --out {tmp_path / 'run'}")
+    code, out, err = run_command(f"train shades {file} --out {tmp_path / 'run'}")
     assert code == 0, err
+    assert f"legenda evaluate {tmp_path / 'run'} --plugin {tmp_path / 'shades.py'}" in out
     code, out, err = run_command(f"evaluate {tmp_path / 'run'} {file} --split test")
     assert code == 0, err
     assert "CIDEr-D" in out

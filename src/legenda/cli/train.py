@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from legenda.cli.options import parse
 from legenda.compute import Precision
 from legenda.config import Config, Count, NonNegativeCount, PositiveInt
 from legenda.errors import ConfigError, did_you_mean
+from legenda.registry import plugin_options
 from legenda.run_folder import CONFIG
 from legenda.terminal import escape_controls, shorten
 
@@ -125,4 +127,5 @@ def _train(
     )
     if result.is_global_zero:
         score = f"{result.monitor} {result.best:.3f} after epoch {result.best_epoch}"
-        print(f"{out}: {score}, {result.seconds:.0f} s of training\nnext: legenda evaluate {out}")
+        following = shlex.join(["legenda", "evaluate", str(out), *plugin_options()])
+        print(f"{out}: {score}, {result.seconds:.0f} s of training\nnext: {following}")
