@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections import Counter
+from array import array
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -60,19 +61,15 @@ class TokenizedCaptions:
         references: Sequence[Sequence[Any]], tokenize: Callable[[Any], Sequence[str]] = ptb_tokenize
     ) -> TokenizedCaptions:
         """Return the captions of each image, tokenized, by default as the metrics do; `tuple` keeps tokens."""
-        known: dict[str, int] = {}
-        lengths: list[int] = []
-
-        def ids() -> Iterator[int]:
-            for caption in chain.from_iterable(references):
-                tokens = tokenize(caption)
-                lengths.append(len(tokens))
-                for token in tokens:
-                    yield known.setdefault(token, len(known))
-
-        token_ids = np.fromiter(ids(), np.int32)
+        known = defaultdict[str, int]()
+        known.default_factory = known.__len__
+        token_ids, lengths = array("i"), []
+        for caption in chain.from_iterable(references):
+            tokens = tokenize(caption)
+            lengths.append(len(tokens))
+            token_ids.extend(map(known.__getitem__, tokens))
         offsets, images = (np.cumsum([0, *sizes], dtype=np.int64) for sizes in (lengths, map(len, references)))
-        return TokenizedCaptions(tuple(known), token_ids, offsets, images)
+        return TokenizedCaptions(tuple(known), np.array(token_ids, np.int32), offsets, images)
 
     def counts(self) -> dict[str, int]:
         """Return the frequency of each word."""

@@ -178,14 +178,14 @@ class ConcatFeatureStore:
         COCO's name with that number. file: the path or name of its file, where it is known. Raise DataError where two
         entries fit equally well.
         """
-        entries: list[tuple[int, int]] = []
-        for name in dict.fromkeys((image, PurePosixPath(file).stem)):
-            entries = entries or [(n, store.index(name)) for n, store in enumerate(self.stores) if name in store]
-        entries = entries or self._by_number.get(image, [])
+        entries = self._entries(image) or self._entries(PurePosixPath(file).stem) or self._by_number.get(image, [])
         if len(entries) > 1:
             first, second = (f"{self.stores[n].path} ('{self.stores[n].ids[i]}')" for n, i in entries[:2])
             raise DataError(f"image '{image}' may be that of {first} or of {second}; leave one of them out")
         return entries[0] if entries else None
+
+    def _entries(self, name: str) -> list[tuple[int, int]]:
+        return [(number, store.index(name)) for number, store in enumerate(self.stores) if name in store]
 
     @cached_property
     def _by_number(self) -> dict[str, list[tuple[int, int]]]:
