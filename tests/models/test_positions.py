@@ -84,3 +84,16 @@ def test_models_as_wide_as_in_their_papers(name, draw_regions):
     real = torch.arange(17) < torch.tensor([[17, 9, 1], [11, 10, 10]]).unsqueeze(-1)
     tokens = torch.randint(1, 300, real.shape).masked_fill(~real, 0)
     assert_same_without_padding(model, draw_regions((9, 9), dim=64).to(torch.float64), tokens, real)
+
+
+@pytest.mark.parametrize("case", ["ngsan", "xlan", "aoanet", "updown", "xtransformer"])
+def test_half_precision_computes_the_same_positions(case, draw_regions):
+    model, regions = build_model(case), draw_regions((5, 3, 1), dim=FEATURES)
+    real = real_tokens(LENGTHS["ragged, a row of one token and one without"])
+    tokens = torch.randint(VOCABULARY, real.shape, generator=torch.Generator().manual_seed(2))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        expected, found = model(regions, tokens)[real], model(regions, tokens, real)
+        before, after = (gradients(model, logits.float().square().mean()) for logits in (expected, found))
+    torch.testing.assert_close(found.float(), expected.float(), atol=0.1, rtol=0.1)
+    for name, gradient in before.items():
+        assert (after[name] - gradient).norm() <= 0.1 * gradient.norm() + 1e-2, name

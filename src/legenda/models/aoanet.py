@@ -283,19 +283,20 @@ class AoANetDecoder(RecurrentDecoder):
         """Compute keys and values of the regions, shared by all rows; values of additive attention are the regions."""
         return replace(memory, cross_kv=(self.attention.keys_values(memory.states, memory.states),))
 
-    def init_state(self, memory: Memory, num_rows: int) -> AoANetState:
+    def start(self, memory: Memory, num_rows: int, once: Sequence[LinearMap]) -> AoANetState:  # noqa: ARG002
         """Return zeros."""
         zeros = memory.states.new_zeros(memory.mask.shape[0], num_rows, self.dim)
         return AoANetState(zeros, zeros, zeros, None if self.second_lstm is None else (zeros, zeros))
 
-    def maps(self) -> Sequence[LinearMap]:
-        """Return the linear maps of the LSTM's inputs to its gates."""
-        return self.lstm.linear_maps()
+    def maps(self) -> tuple[Sequence[LinearMap], Sequence[LinearMap]]:
+        """Return the map of words to the gates, and those of image and hidden state."""
+        words, *others = self.lstm.linear_maps()
+        return [words], others
 
-    def input_gates(self, tokens: Int[Tensor, "*rows"], maps: Sequence[LinearMap]) -> Float[Tensor, "*rows gates"]:
-        """Return what words add to the gates."""
+    def embed(self, tokens: Int[Tensor, "*rows"]) -> Float[Tensor, "*rows D"]:
+        """Return the embeddings of words as input of the LSTM."""
         words = self.embedding(tokens)
-        return maps[0](self.dropout(words if self.variant == "paper" else F.relu(words)))
+        return self.dropout(words if self.variant == "paper" else F.relu(words))
 
     def read(self, state: AoANetState) -> Float[Tensor, "B K D"]:
         """Return the context."""
@@ -316,7 +317,7 @@ class AoANetDecoder(RecurrentDecoder):
     ) -> AoANetState:
         """Return the state after one position of all rows (Eqs. 12 to 14)."""
         image = memory.global_feature.unsqueeze(1) + self.context_dropout(state.context)
-        hidden, cell = self.lstm.step(gates, image, state.hidden, state.cell, maps[1:])
+        hidden, cell = self.lstm.step(gates, image, state.hidden, state.cell, maps)
         queries = self.attention.queries(hidden if self.query_norm is None else self.query_norm(hidden))
         cross_kv, mask = memory.cross_kv[0], memory.mask
         attended, attention_weights = self.attention.attend(queries, *cross_kv, mask, need_weights=need_weights)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from legenda.decoding.generation import Decoder
 from legenda.models.packing import LinearMap
@@ -19,18 +20,28 @@ class RecurrentDecoder(Decoder):
 
     supports_static_state = True
 
-    def maps(self) -> Sequence[LinearMap]:
-        """Return the linear maps of the first LSTM, made once for all steps of a pass."""
+    def maps(self) -> tuple[Sequence[LinearMap], Sequence[LinearMap]]:
+        """Return the linear maps that a pass applies once, of words first, and those that it applies in every step."""
         raise NotImplementedError
 
-    def input_gates(self, tokens: Int[Tensor, "*rows"], maps: Any) -> Float[Tensor, "*rows gates"]:
-        """Return what words add to the gates."""
+    def start(self, memory: Memory, num_rows: int, once: Sequence[LinearMap]) -> Any:
+        """Return the state of empty rows; once: the first maps of `maps`."""
+        raise NotImplementedError
+
+    def embed(self, tokens: Int[Tensor, "*rows"]) -> Float[Tensor, "*rows D"]:
+        """Return the embeddings of words as input of the first LSTM."""
         raise NotImplementedError
 
     def recur(
-        self, gates: Float[Tensor, "B K gates"], state: Any, memory: Memory, maps: Any, *, need_weights: bool
+        self,
+        gates: Float[Tensor, "B K gates"],
+        state: Any,
+        memory: Memory,
+        maps: Sequence[LinearMap],
+        *,
+        need_weights: bool,
     ) -> Any:
-        """Return the state after one position of all rows."""
+        """Return the state after one position of all rows; gates: what words add to them; maps: those of every step."""
         raise NotImplementedError
 
     def read(self, state: Any) -> Float[Tensor, "B K D"]:
@@ -41,27 +52,75 @@ class RecurrentDecoder(Decoder):
         """Return the logits of what `read` returns."""
         raise NotImplementedError
 
+    def init_state(self, memory: Memory, num_rows: int) -> Any:
+        """Return the state of `num_rows` empty rows per image."""
+        return self.start(memory, num_rows, self.maps()[0])
+
     def step(self, tokens: Int[Tensor, "B K"], state: Any, memory: Memory) -> tuple[Float[Tensor, "B K V"], Any]:
         """Decode one token of each row."""
-        maps = self.maps()
-        state = self.recur(self.input_gates(tokens, maps), state, memory, maps, need_weights=True)
+        (words, *_), maps = self.maps()
+        state = self.recur(words(self.embed(tokens)), state, memory, maps, need_weights=True)
         return self.logits(self.read(state)), state
 
     def forward(
         self, tokens: Int[Tensor, "B K T"], memory: Memory, real: Bool[Tensor, "B K T"] | None = None
     ) -> Float[Tensor, "*positions V"]:
         """Decode token by token; embeddings and output layer are computed for all positions at once."""
-        rows, maps = EndingRows(tokens.shape, real), self.maps()
+        rows, (once, maps) = EndingRows(tokens.shape, real), self.maps()
         if real is not None:
             memory = memory[rows.images]
-        state: Any = self.init_state(memory, tokens.shape[1])
+            maps = [LoopMap.of(part, [images * rows for images, rows in rows.sizes]) for part in maps]
+        state: Any = self.start(memory, tokens.shape[1], once)
         outputs = []
-        for gates, size in rows.steps(self.input_gates(rows.pack(tokens), maps)):
+        for gates, size in rows.steps(once[0](self.embed(rows.pack(tokens)))):
             if size != (len(memory), self.read(state).shape[1]):
                 memory, state = memory[: size[0]], state.first(*size)
             state = self.recur(gates, state, memory, maps, need_weights=False)
             outputs.append(self.read(state))
         return self.logits(rows.join(outputs))
+
+
+class LoopMap:
+    """A linear map in a loop whose weight gets its gradient in one product after all steps, not in one in each.
+
+    What is added to the products carries the gradients of all steps back together: the bias, or zeros.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, rows: list[int]) -> None:
+        """rows: of the input in each step."""
+        self.weight, self.inputs = weight.detach(), []
+        added = weight.new_zeros(len(weight)) if bias is None else bias
+        self.added = iter(_Added.apply(weight, added, sum(rows), self.inputs).split(rows))
+
+    @staticmethod
+    def of(part: Any, rows: list[int]) -> LinearMap:
+        """Return the map with its gradients at the end, where it is a plain product that is differentiated."""
+        is_plain = isinstance(part, partial) or (type(part) is nn.Linear and not part._forward_pre_hooks)
+        if not is_plain or not torch.is_grad_enabled():
+            return part
+        weight, bias = part.keywords.values() if isinstance(part, partial) else (part.weight, part.bias)
+        return LoopMap(weight, bias, rows)
+
+    def __call__(self, x: Float[Tensor, "B K I"]) -> Float[Tensor, "B K O"]:
+        """Return the product of the next step."""
+        x_rows = x.flatten(0, 1)
+        self.inputs.append(x_rows.detach())
+        return torch.addmm(next(self.added), x_rows, self.weight.t()).unflatten(0, x.shape[:2])
+
+
+class _Added(torch.autograd.Function):
+    """What a `LoopMap` adds, for `count` rows; its gradient is that of the outputs, from which follows the weight's."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, added: Tensor, count: int, inputs: list[Tensor]) -> Tensor:  # noqa: ARG004
+        ctx.inputs = inputs
+        return added.expand(count, -1)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, Tensor, None, None]:
+        (gradient,) = grad_outputs
+        inputs = torch.cat(ctx.inputs).to(gradient.dtype)
+        return gradient.t() @ inputs, gradient.sum(dim=0), None, None
 
 
 class EndingRows:

@@ -97,18 +97,19 @@ class UpDownDecoder(RecurrentDecoder):
         """Compute the keys of the regions, shared by all rows; the values are the regions."""
         return replace(memory, cross_kv=(self.attention.keys_values(memory.states, memory.states),))
 
-    def init_state(self, memory: Memory, num_rows: int) -> UpDownState:
+    def start(self, memory: Memory, num_rows: int, once: Sequence[LinearMap]) -> UpDownState:
         """Return zeros, and the gates of the global feature."""
         zeros = memory.states.new_zeros(memory.mask.shape[0], num_rows, self.dim)
-        return UpDownState(self.maps()[2](memory.global_feature), zeros, zeros, zeros, zeros)
+        return UpDownState(once[1](memory.global_feature), zeros, zeros, zeros, zeros)
 
-    def maps(self) -> Sequence[LinearMap]:
-        """Return the maps of words, second hidden state, global feature and first hidden state to the first gates."""
-        return self.attention_lstm.linear_maps()
+    def maps(self) -> tuple[Sequence[LinearMap], Sequence[LinearMap]]:
+        """Return the maps of words and global feature to the first gates, and of second and first hidden state."""
+        words, second, image, first = self.attention_lstm.linear_maps()
+        return (words, image), (second, first)
 
-    def input_gates(self, tokens: Int[Tensor, "*rows"], maps: Sequence[LinearMap]) -> Float[Tensor, "*rows gates"]:
-        """Return what words add to the gates."""
-        return maps[0](self.dropout(self.embedding(tokens)))
+    def embed(self, tokens: Int[Tensor, "*rows"]) -> Float[Tensor, "*rows D"]:
+        """Return the embeddings of words as input of the first LSTM."""
+        return self.dropout(self.embedding(tokens))
 
     def read(self, state: UpDownState) -> Float[Tensor, "B K D"]:
         """Return the hidden state of the language LSTM."""
@@ -128,8 +129,8 @@ class UpDownDecoder(RecurrentDecoder):
         need_weights: bool,  # noqa: ARG002
     ) -> UpDownState:
         """Return the state after one position of all rows, always with attention weights (Eqs. 1 to 5)."""
-        gates, recurrent = gates + state.image_gates.unsqueeze(1), (maps[1], maps[3])
-        hidden1, cell1 = self.attention_lstm.step(gates, state.hidden2, state.hidden1, state.cell1, recurrent)
+        gates = gates + state.image_gates.unsqueeze(1)
+        hidden1, cell1 = self.attention_lstm.step(gates, state.hidden2, state.hidden1, state.cell1, maps)
         queries = self.attention.queries(hidden1)
         attended, attention = self.attention.attend(queries, *memory.cross_kv[0], memory.mask)
         inputs = torch.cat([attended, hidden1], dim=-1).flatten(0, 1)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -254,15 +254,6 @@ class XLanState(RowState):
     attention: Float[Tensor, "B K H N"] | None = None
 
 
-class _GateMaps(NamedTuple):
-    """Linear maps of the LSTM's inputs to its gates."""
-
-    words: LinearMap
-    image: LinearMap
-    context: LinearMap
-    hidden: LinearMap
-
-
 class XLanDecoder(RecurrentDecoder):
     """An LSTM over embedding, global feature and context; attention queried by its state; the next context by GLU."""
 
@@ -292,19 +283,20 @@ class XLanDecoder(RecurrentDecoder):
         cross_kv = (attention.keys_values(memory.states, memory.states) for attention in self.attention)
         return replace(memory, cross_kv=tuple(cross_kv))
 
-    def init_state(self, memory: Memory, num_rows: int) -> XLanState:
+    def maps(self) -> tuple[Sequence[LinearMap], Sequence[LinearMap]]:
+        """Return the maps of words and image to the gates, those of context and hidden state, and of the context."""
+        words, image, *context, hidden = self.lstm.linear_maps()
+        to_context = [self.to_context] if self.concat is None else [self.to_context, self.concat[0]]
+        return (words, image), (context[0] if context else image, hidden, *to_context)
+
+    def start(self, memory: Memory, num_rows: int, once: Sequence[LinearMap]) -> XLanState:
         """Return zeros, and the gates of the global feature."""
         zeros = memory.states.new_zeros(memory.mask.shape[0], num_rows, self.dim)
-        return XLanState(self.maps().image(memory.global_feature), zeros, zeros, zeros)
+        return XLanState(once[1](memory.global_feature), zeros, zeros, zeros)
 
-    def maps(self) -> _GateMaps:
-        """Return the linear maps of the LSTM's inputs to its gates."""
-        words, image, *context, hidden = self.lstm.linear_maps()
-        return _GateMaps(words, image, context[0] if context else image, hidden)
-
-    def input_gates(self, tokens: Int[Tensor, "*rows"], maps: _GateMaps) -> Float[Tensor, "*rows gates"]:
-        """Return what words add to the gates."""
-        return maps.words(self.word_dropout(self.act(self.embedding(tokens))))
+    def embed(self, tokens: Int[Tensor, "*rows"]) -> Float[Tensor, "*rows D"]:
+        """Return the embeddings of words as input of the LSTM."""
+        return self.word_dropout(self.act(self.embedding(tokens)))
 
     def read(self, state: XLanState) -> Float[Tensor, "B K D"]:
         """Return the context."""
@@ -319,21 +311,20 @@ class XLanDecoder(RecurrentDecoder):
         gates: Float[Tensor, "B K gates"],
         state: XLanState,
         memory: Memory,
-        maps: _GateMaps,
+        maps: Sequence[LinearMap],
         *,
         need_weights: bool,  # noqa: ARG002
     ) -> XLanState:
         """Return the state after one position of all rows, always with attention weights."""
         context = self.context_dropout(state.context)
-        recurrent = (maps.context, maps.hidden)
         gates = gates + state.image_gates.unsqueeze(1)
-        hidden, cell = self.lstm.step(gates, context, state.hidden, state.cell, recurrent)
+        hidden, cell = self.lstm.step(gates, context, state.hidden, state.cell, maps[:2])
         query, outputs, attention_weights = hidden, [hidden], None
         for attention, (keys, values) in zip(self.attention, memory.cross_kv, strict=True):
             attended = attention.attend(attention.queries(query), keys, values, memory.mask)
             query, attention_weights = self.dropout(attended.values), attended.weights
             outputs.append(query)
-        attended = query if self.concat is None else self.concat(torch.cat(outputs, dim=-1))
-        context = F.glu(self.to_context(torch.cat([attended, hidden], dim=-1)))
+        attended = query if self.concat is None else self.concat[1](maps[3](torch.cat(outputs, dim=-1)))
+        context = F.glu(maps[2](torch.cat([attended, hidden], dim=-1)))
         shown = None if attention_weights is None else attention_weights.transpose(1, 2)
         return XLanState(state.image_gates, hidden, cell, context, shown)
