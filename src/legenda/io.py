@@ -104,6 +104,12 @@ def partial_path(path: Path) -> Path:
     return path.parent / f".{path.name}.{secrets.token_hex(4)}.partial"
 
 
+def remove_leftovers(path: Path) -> None:
+    """Remove the unfinished files and folders of this name that killed processes have left."""
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.{'?' * 8}.partial"):  # of `partial_path`
+        shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink(missing_ok=True)
+
+
 def follow_links(path: str | Path) -> Path:
     """Return the path of the file or folder itself where its last part is a symbolic link, else the path."""
     return Path(os.path.realpath(path)) if Path(path).is_symlink() else Path(path)
@@ -128,8 +134,7 @@ def locked(path: str | Path) -> Iterator[None]:
     except OSError as error:
         raise DataError(f"{path} cannot be written ({error.strerror}); name an output in another folder") from error
     try:
-        for leftover in path.parent.glob(f".{glob.escape(path.name)}.{'?' * 8}.partial"):  # of `partial_path`
-            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+        remove_leftovers(path)
         yield
     finally:
         Path(lock.lock_file).unlink(missing_ok=True)

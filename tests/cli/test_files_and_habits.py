@@ -169,7 +169,7 @@ def test_a_table_of_tabs_is_fine_tuned_on_and_compared_with_photo(run_command, t
     Path("report.html").write_text("mine")
     assert "report-2.html" in run_command("report tuned photo --split test")[1]
     assert Path("report.html").read_text() == "mine"
-    assert "is replaced" in run_command("report tuned --split test --out report.html")[2]
+    assert "report.html" in run_command("report tuned --split test --out report.html")[2]
 
 
 def test_parts_of_features_in_one_folder(run_command, tmp_path, monkeypatch):
@@ -234,3 +234,15 @@ def test_a_command_imports_what_it_needs(tmp_path, line, unneeded):
     code += "print(*sys.modules)"
     ended = subprocess.run([sys.executable, "-c", code, *line.split()], cwd=tmp_path, capture_output=True, text=True)
     assert not unneeded & {*ended.stdout.splitlines()[-1].split()}, ended.stderr
+
+
+def test_what_a_killed_command_left_is_cleared_by_the_next(scenes_run, run_command, album):
+    Path("sheets").mkdir()
+    left = [Path("sheets") / ".0.png.png.0a1b2c3d.partial", Path(".x.csv.0a1b2c3d.partial")]
+    other = Path("sheets") / ".1.png.png.0a1b2c3d.partial"  # of an image that is not drawn again
+    for path in (*left, other):
+        path.write_bytes(b"half")
+    picture = album / "0.png"
+    assert run_command(f"caption {picture} --model {scenes_run} --save-attention sheets --out x.csv")[0] == 0
+    assert [path.exists() for path in (*left, other)] == [False, False, True]
+    assert Path("sheets/0.png.png").is_file()

@@ -2,11 +2,13 @@
 
     python tests/fuzz/kills.py                                   # 100 kills of training, 30 of each other kind
     python tests/fuzz/kills.py --only train --kills 100 --seed 3
+    python tests/fuzz/kills.py --only "captions in a file" --interrupt --kills 100
 
 One in four kills is a SIGTERM, the others are SIGKILL. Every command runs in a fork of this process, which has imported
 Legenda already, so that the signals strike its work and not its start; for the same reason Ray's cluster runs all the
 time. Prints for each kind kills, runs, lost outputs and outputs with other bits than those of an uninterrupted call;
-exit code 1 where there are any.
+exit code 1 where there are any. With --interrupt, every call gets one SIGINT, as by Ctrl+C, and must end without a
+traceback, a skipped image or partial files.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -116,6 +119,7 @@ KINDS = {
     ),
     "export": Kind("export {0}/run --format torch --out {1}/exported", scaled),
     "attention": Kind("caption {0}/images --model {0}/run --batch-size 4 --save-attention {1}/sheets", scaled),
+    "captions in a file": Kind("caption {0}/images --model {0}/run --batch-size 4 --out {1}/captions.csv", scaled),
     "extract by a pool": Kind(f"extract {_JOB.format('pool')} --extractor scenes --out {{1}}/f.safetensors", scaled),
 }
 
@@ -133,6 +137,7 @@ class Fork:
         code = 1
         try:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells ignore in the background
             log = os.open(os.environ["KILLS_LOG"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             for target in (1, 2):
                 os.dup2(log, target)
@@ -187,6 +192,37 @@ def campaign(name: str, kills: int, random: Random, folder: Path) -> Counter[str
         elif (found := contents(out)) != expected:
             counts["different"] += 1
             print(f"{name}: different: {differences(expected, found)}", flush=True)
+        print(f"{name}: {dict(counts)}", flush=True)
+    return counts
+
+
+def interrupt(name: str, count: int, random: Random, folder: Path) -> Counter[str]:
+    """Interrupt so many calls of one kind of command; return how they ended, and those that ended badly as "lost"."""
+    kind, counts = KINDS[name], Counter[str]()
+    inputs = folder / "inputs"
+    kind.prepare(inputs)
+    reference = Fork(arguments(kind, inputs, folder / "whole"))
+    if (code := reference.wait()) != 0:
+        raise SystemExit(f"{name} fails without an interrupt ({code}):\n{log()}")
+    duration = time.monotonic() - reference.began
+    for number in range(count):
+        out = folder / str(number)
+        running = Fork(arguments(kind, inputs, out))
+        code = running.wait(random.uniform(0, duration))
+        if code is None:
+            os.kill(running.pid, signal.SIGINT)
+            code = running.wait()
+        counts["SIGINT" if code == 128 + signal.SIGINT else f"code {code}"] += 1
+        left = [path.name for path in out.parent.rglob("*.partial")]
+        text = log()
+        if (
+            code not in (0, 128 + signal.SIGINT)
+            or left
+            or re.search(r"Traceback|Error|already executing|[1-9]\d* (of \d+ )?skipped", text)
+        ):
+            counts["lost"] += 1
+            print(f"{name}: {code}, {left}: {text}", flush=True)
+        shutil.rmtree(out, ignore_errors=True)
         print(f"{name}: {dict(counts)}", flush=True)
     return counts
 
@@ -268,6 +304,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=KINDS, help="one kind of command")
     parser.add_argument("--kills", type=int, help="kills of each kind (default: 100 of train, 30 of the others)")
+    parser.add_argument("--interrupt", action="store_true", help="interrupt each call once, instead of killing it")
     parser.add_argument("--seed", type=int, help="of the moments (default: a random one, which is printed)")
     options = parser.parse_args()
     seed = SystemRandom().randrange(10**6) if options.seed is None else options.seed
@@ -282,7 +319,8 @@ def main() -> int:
             folder.mkdir()
             kills = options.kills or (100 if name == "train" else 30)
             with cluster() if name == "ray" else nullcontext():
-                counts = campaign(name, kills, Random(f"{seed} {name}"), folder)
+                end = interrupt if options.interrupt else campaign
+                counts = end(name, kills, Random(f"{seed} {name}"), folder)
             failed |= bool(counts["lost"] or counts["different"])
     return int(failed)
 

@@ -2,8 +2,11 @@
 
 import io
 import os
+import re
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 import zlib
@@ -340,3 +343,32 @@ def test_addresses_follow_one_rule(tmp_path):
         pytest.raises(LegendaError, match="not of http"),
     ):
         files.fetch(f"http://{address}/a.png")
+
+
+@pytest.mark.parametrize("suffix", ["heic", "avif"])
+def test_a_heading_of_many_pixels_is_refused_before_decoding(tmp_path, suffix):
+    path = tmp_path / f"a.{suffix}"
+    Image.new("RGB", (64, 48), "orange").save(path, {"heic": "HEIF", "avif": "AVIF"}[suffix])
+    data = path.read_bytes()
+    assert b"ispe" in data  # ISO/IEC 23008-12, 6.5.3: version and flags, width, height
+    data = re.sub(rb"ispe.{12}", b"ispe" + struct.pack(">III", 0, 10_000, 9_000), data, flags=re.DOTALL)
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=r"a\.(heic|avif) has too many pixels to be read safely|cannot be read"):
+        read_image(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", ["heic", "avif"])
+def test_the_largest_image_that_is_decoded_takes_less_than_1500_mib(tmp_path, suffix):
+    path = tmp_path / f"a.{suffix}"
+    options = {"heic": {"enc_params": {"preset": "ultrafast"}}, "avif": {"speed": 10}}[suffix]
+    kind = {"heic": "HEIF", "avif": "AVIF"}[suffix]
+    Image.new("RGB", (8000, 8000), "orange").save(path, kind, quality=10, **options)
+    code = (
+        "import sys; from legenda.images.files import read_image; print(read_image(sys.argv[1]).width);"
+        "print(*(line for line in open('/proc/self/status') if line.startswith('VmHWM')))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    width, _, peak, _ = ended.stdout.split()
+    assert 2000 < int(width) <= 8000
+    assert int(peak) / 1024 < 1500

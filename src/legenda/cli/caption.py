@@ -20,7 +20,7 @@ from legenda.config import Config, Count, NonNegativeInt, PositiveInt, Probabili
 from legenda.errors import ConfigError, DataError
 from legenda.hub import is_of_transformers
 from legenda.images.shards import ImageResult, failure
-from legenda.io import check_output, locked, write_text
+from legenda.io import check_output, follow_links, locked, remove_leftovers, write_text
 from legenda.pipeline import GeneratedCaption, ImageCaptions, Pipeline, json_entry
 from legenda.pipeline import open as open_pipeline
 from legenda.run_folder import CONFIG, VOCABULARY, WEIGHTS
@@ -166,6 +166,7 @@ def _caption(options: CaptionOptions) -> None:
             content = "\n".join([*lines, ""])
             if len(errors) < len(names):
                 write_text(options.out, content)
+                remove_leftovers(follow_links(options.out))
     note = f"; {options.out} was not written" if options.out and len(errors) == len(names) else ""
     report_skipped(errors, len(names), "images", note)
 

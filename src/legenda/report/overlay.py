@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from legenda.errors import ConfigError, DataError
-from legenda.io import atomic_write
+from legenda.io import atomic_write, remove_leftovers
 from legenda.pipeline import GeneratedCaption, ImageCaptions
 
 __all__ = ["average_heads", "draw_overlay", "draw_words"]
@@ -196,7 +196,7 @@ class Sheets:
         sheet = self.draw(result)
         self._written[name] += 1
         count = self._written[name]
-        write_sheet(sheet, self.folder, name if count == 1 else f"{name}.{count}")
+        remove_leftovers(write_sheet(sheet, self.folder, name if count == 1 else f"{name}.{count}"))
 
 
 def attention_sheet(result: ImageCaptions, head: int | None = None) -> Image.Image:
