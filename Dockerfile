@@ -3,7 +3,7 @@
 #     docker build -t legenda .
 #     docker run -p 8000:8000 legenda
 #     docker run -p 8000:8000 -v "$PWD/runs:/runs:ro" legenda legenda serve /runs/mine/onnx --host 0.0.0.0
-# With PyTorch for CPUs, about 1.6 GB: mounted runs too, and every other command:
+# With PyTorch for CPUs, about 1.7 GB: mounted runs too, and every other command:
 #     docker build -t legenda-torch --build-arg EXTRAS=serve,torch .
 #     docker run -p 8000:8000 -v "$PWD/runs:/runs:ro" legenda-torch legenda serve /runs/mine --host 0.0.0.0
 FROM python:3.12-slim AS wheel
