@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
@@ -55,7 +56,7 @@ def describe_installation() -> dict[str, str]:
     torch, devices = _describe_torch()
     variables = [f"{name}={os.environ[name]}" for name in _VARIABLES if name in os.environ]
     return {
-        "legenda": f"{__version__}, commit {commit}" if commit else f"{__version__}, not from a checkout",
+        "legenda": f"{__version__}, commit {commit}" if commit else f"{__version__}, of no known commit",
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
         "platform": platform.platform(),
         "processor": _processor(),
@@ -70,7 +71,10 @@ def describe_installation() -> dict[str, str]:
 
 
 def _commit() -> str | None:
-    """Return the commit of the checkout that holds this file, with "-dirty" after changes; None outside of one."""
+    """Return the commit of the checkout that holds this file, with "-dirty" after changes, or that which pip installed.
+
+    It is None where pip has installed a folder or a wheel.
+    """
     here = Path(__file__)
     options: dict[str, Any] = {"cwd": here.parent, "capture_output": True, "text": True, "timeout": 10}
     try:
@@ -80,7 +84,11 @@ def _commit() -> str | None:
             [*git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"], check=True, **options
         ).stdout.strip()
     except (OSError, subprocess.SubprocessError):
-        return None
+        pass
+    with suppress(metadata.PackageNotFoundError, ValueError, AttributeError):
+        source = metadata.distribution("legenda").read_text("direct_url.json")
+        return json.loads(source or "{}").get("vcs_info", {}).get("commit_id")
+    return None
 
 
 def _version(package: str) -> str:

@@ -1,9 +1,12 @@
 """`legenda inspect`: facts about feature stores and runs, and what is broken in them."""
 
 import json
+import subprocess
 import sys
+from email.message import Message
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -121,6 +124,21 @@ def test_the_installation_is_described_in_one_block(run_command, monkeypatch):
     assert str(Path.home()) not in out
     code, out, _ = run_command("inspect --environment --json")
     assert json.loads(out)["numpy"] == np.__version__
+
+
+def test_the_commit_of_an_installation_from_git_is_known(monkeypatch, run_command):
+    def fail(*_, **__):
+        raise OSError("no git")
+
+    source = '{"url": "https://example.org/legenda.git", "vcs_info": {"vcs": "git", "commit_id": "0123abcd"}}'
+    monkeypatch.setattr(subprocess, "run", fail)
+    monkeypatch.setattr(metadata, "distribution", lambda _: SimpleNamespace(read_text=lambda _: source))
+    monkeypatch.setattr(metadata, "version", lambda _: "1")
+    monkeypatch.setattr(metadata, "requires", lambda _: [])
+    monkeypatch.setattr(metadata, "metadata", lambda _: Message())
+    code, out, _ = run_command("inspect --environment")
+    assert code == 0
+    assert facts_of(out)["legenda"].endswith("0123abcd")
 
 
 @pytest.mark.parametrize("arguments", ["", "runs/demo --environment", "--environment --verify"])
