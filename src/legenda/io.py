@@ -225,6 +225,8 @@ def read_text(path: str | Path, hint: str = "check the path") -> str:
     try:
         text = content.decode("utf-16" if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig")
     except UnicodeDecodeError as error:
+        if content.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
+            raise DataError(f"{path} is a spreadsheet or an archive; save the table in it as CSV in UTF-8") from None
         line = content[: error.start].count(b"\n") + 1
         raise DataError(f"{path} is not a UTF-8 text file (line {line}; save it as UTF-8); {hint}") from error
     return StringIO(text, newline=None).read()  # with line feeds alone

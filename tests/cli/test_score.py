@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from command_results import error_of
+from legenda.cli.main import main
 from legenda.metrics import compare, evaluate, intervals, measure_diversity
 
 REFERENCES = {
@@ -267,3 +268,38 @@ def test_a_folder_of_texts_has_references(score):
         Path(f"mine/{image}.txt").write_text("\n".join(group))
     expected = score(f"predictions.json references.json {FAST}")
     assert score(f"predictions.json mine {FAST}") == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("llava.jsonl", {"question_id": "{}.jpg", "prompt": "Describe it.", "text": "{}", "model_id": "m"}),
+        ("both.jsonl", {"image": "{}.jpg", "caption": "a reference", "prediction": "{}"}),
+        ("response.jsonl", {"image": "{}.jpg", "response": "{}"}),
+        ("answers.csv", {"image_path": "photos/{}.jpg", "generated_text": "{}"}),
+        ("label-studio.csv", {"id": "7", "image": "/data/upload/1/0123abcd-{}.jpg", "caption": "{}", "lead_time": "2"}),
+    ],
+)
+def test_predictions_of_other_programs_are_read(tmp_path, monkeypatch, capsys, name, row):
+    monkeypatch.chdir(tmp_path)
+    captions = {"p": "a dog runs", "q": "a cat sleeps on a bed"}
+    rows = [
+        {key: cell.format(image if "jpg" in cell else captions[image]) for key, cell in row.items()}
+        for image in captions
+    ]
+    if name.endswith(".jsonl"):
+        Path(name).write_text("".join(json.dumps(line) + "\n" for line in rows))
+    else:
+        Path(name).write_text("\n".join(",".join(cells) for cells in (rows[0], *(line.values() for line in rows))))
+    Path("references.json").write_text(json.dumps({image: [caption] for image, caption in captions.items()}))
+    main(f"score {name} references.json --metrics BLEU --out scores.json".split())
+    assert json.loads(Path("scores.json").read_text())["scores"]["corpus"]["BLEU-1"] == pytest.approx(1)
+    capsys.readouterr()
+
+
+def test_a_spreadsheet_is_refused_by_its_kind(tmp_path, capsys):
+    (tmp_path / "t.xlsx").write_bytes(b"PK\x03\x04\xff\xfe")
+    (tmp_path / "r.json").write_text('{"1": ["a dog"]}')
+    with pytest.raises(SystemExit):
+        main(["score", str(tmp_path / "t.xlsx"), str(tmp_path / "r.json")])
+    assert "CSV" in capsys.readouterr().err

@@ -6,6 +6,7 @@ Image ids are strings here, whatever they are in a file: COCO's 42 becomes "42".
 from __future__ import annotations
 
 import dataclasses
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -50,6 +51,9 @@ _RESULTS = (
 _REFERENCES = "give COCO's or Karpathy's annotations, a table of files and captions, or an object {id: [captions]}"
 
 
+_PREDICTED = Columns(predicted=True)
+
+
 def read_predictions(path: str | Path) -> dict[str, list[str]]:
     """Return the captions of each image in a file of predictions, perhaps gzipped, in the file's order.
 
@@ -61,11 +65,11 @@ def read_predictions(path: str | Path) -> dict[str, list[str]]:
     path = Path(path)
     if path.is_dir():
         shards = sorted(path.glob(SHARDS))
-        predictions = _grouped(row for file in shards for row in read_rows(file, read_text(file), Columns()))
+        predictions = _grouped(row for file in shards for row in read_rows(file, read_text(file), _PREDICTED))
     elif not is_json(path, text := read_text(path, _RESULTS)):
-        predictions = _grouped(read_rows(path, text, Columns()))
+        predictions = _grouped(read_rows(path, text, _PREDICTED))
     elif isinstance(content := parse_json(text, path, _RESULTS), list):
-        rows = listed_rows(content, path, Columns())
+        rows = listed_rows(content, path, _PREDICTED)
         predictions = _grouped(rows)
         if len(predictions) < len(rows):
             twice = next(name for name, count in Counter(row.file for row in rows).items() if count > 1)
@@ -147,10 +151,14 @@ class References:
         return ids
 
 
+_UPLOADED = re.compile(r"^[0-9a-f]{8}-(?=.)")
+"""What Label Studio puts before the names of uploaded files."""
+
+
 def _aliases(name: str) -> list[str]:
     """Return the names by which an image may be known, the strictest first."""
     stem = image_name(name)
-    return [name, PurePosixPath(name).name, stem, coco_number(stem) or stem]
+    return [name, PurePosixPath(name).name, stem, coco_number(stem) or stem, _UPLOADED.sub("", stem)]
 
 
 def load_references(

@@ -32,7 +32,7 @@ TABLE_HINT = "give a heading with file and caption, such as image,caption"
 _FILES = (
     "file filename filepath image imagename imagepath imagefile imagefilename img imgpath imgname path photo picture",
     "imageid imgid",
-    "id name key",
+    "id name key questionid",
 )
 """Names of the column of files, without case and signs; those of a later group count where there is none of an earlier
 one, and two of one group are refused."""
@@ -40,6 +40,11 @@ _CAPTIONS = (
     "caption captions comment comments text texts sentence sentences",
     "prompt description descriptions raw rawcaption captiontext captionstr referencestrs alttext alt title txt",
 )
+_PREDICTIONS = (
+    "prediction predictions predicted predictedcaption pred generated generatedcaption generatedtext response output "
+    "answer hypothesis hyp"
+)
+"""Names of the column of a model's captions, which may stand beside one of references."""
 _SPLITS = ("split", "set subset partition phase")
 _NUMBERED = re.compile(r"(?:caption|comment|sentence|text)\d{1,2}")
 """Columns of the first, second and further captions: caption1, caption_2."""
@@ -80,6 +85,8 @@ class Columns(Config):
     file: str | None = None
     caption: str | None = None
     split: str | None = None
+    predicted: bool = False
+    """Whether a column of a model's captions counts before one of references, where a table has both."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +214,8 @@ class _Layout:
             if plain.count(name) > 1:
                 raise DataError(f"{path} has {plain.count(name)} columns {name!r}; leave one of them")
         file = _find(names, _FILES, columns.file, "file", path)
-        caption = _find(names, _CAPTIONS, columns.caption, "caption", path)
+        groups = (_PREDICTIONS, *_CAPTIONS) if columns.predicted else (*_CAPTIONS, _PREDICTIONS)
+        caption = _find(names, groups, columns.caption, "caption", path)
         captions = (caption,) if caption else tuple(name for name in names if _NUMBERED.fullmatch(_plain(name)))
         return cls(file, captions, _find(names, _SPLITS, columns.split, "split", path))
 
