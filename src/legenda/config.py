@@ -122,7 +122,7 @@ def _log_other_kinds(base: Config, merged: Config, changes: Mapping[str, object]
                 _log_other_kinds(old, new, inner, f"{name}.{field}")
 
 
-def log_dropped(part: str, old: Config, new: Config, changes: Mapping[str, Any]) -> None:
+def log_dropped(part: str, old: Config, new: Config, changes: Mapping[str, object]) -> None:
     """Log, in one line, the settings of `old` that a configuration of another kind, made from `changes`, is without."""
     fields = {name: field for name, field in type(old).model_fields.items() if name not in ("kind", *changes)}
     defaults = {name: field.get_default(call_default_factory=True) for name, field in fields.items()}

@@ -182,7 +182,7 @@ class _Decoder(_Part):
         return outputs
 
 
-def _flatten_state(state: Any) -> NamedTensors:
+def _flatten_state(state: object) -> NamedTensors:
     """Return the tensors of a decoder's state: state.* with a row for each hypothesis, shared.* without."""
     shared = getattr(state, "shared", ())
     return {

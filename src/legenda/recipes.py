@@ -139,7 +139,7 @@ class Recipe(Config):
         log_dropped("data", self.data, data, change)
         return data
 
-    def _override_model(self, change: Mapping[str, Any]) -> dict[str, Any]:
+    def _override_model(self, change: Mapping[str, Any]) -> dict[str, object]:
         change = dict(change)
         name, old = change.pop("name", self.model), self.model_overrides
         entry, dropped = describe_model(name), []

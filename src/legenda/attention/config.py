@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import torch
 from pydantic import Field, model_validator
@@ -158,7 +158,7 @@ class AttentionConfig(Config):
     attention: Annotated[str, ATTENTIONS] = "multi_head"
     """multi_head (dot products), x_linear (no norm, no head options and no other width), memory (the same without
     relative geometry, distances and windows), or one that is registered."""
-    attention_options: Mapping[str, Any] = Field(default_factory=dict)
+    attention_options: Mapping[str, object] = Field(default_factory=dict)
     """The options of a registered attention's own."""
     memory_slots: PositiveInt = 40
     """Learned keys and values besides the regions', with attention="memory" (Cornia et al., CVPR 2020)."""

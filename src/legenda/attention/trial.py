@@ -25,7 +25,7 @@ def try_attention(
     num_heads: int,
     width: int,
     *,
-    declared: Mapping[str, Any],
+    declared: Mapping[str, object],
     **how: Any,
 ) -> None:
     """Raise ConfigError where an attention cannot be called, or gives the same with an option as without it.

@@ -257,7 +257,7 @@ class _Stream:
         self._next = -1
         self._lock = threading.Lock()
 
-    def fetch(self, positions: np.ndarray) -> list[Any]:
+    def fetch(self, positions: np.ndarray) -> list[object]:
         """Return the values at positions; raise DataError where the stream breaks or ends."""
         with self._lock:
             first, last = self._rows[positions.min() // self._window * self._window], self._rows[positions.max()]
@@ -282,7 +282,7 @@ def _part(image: CaptionedImage) -> str:
     return image.file.partition("/")[0]
 
 
-def _field(values: Any, column: str, where: str) -> Any:
+def _field(values: Any, column: str, where: str) -> object:
     """Return a field of a row by its name, a.b for one of a column of fields or of a list of them; None where one is.
 
     Raise DataError, naming the closest, for a field that is not there.
@@ -298,7 +298,7 @@ def _field(values: Any, column: str, where: str) -> Any:
     return values
 
 
-def _id(value: Any, column: str, where: str) -> str:
+def _id(value: object, column: str, where: str) -> str:
     """Return an id, whole; raise DataError for one that is missing, or is no text, number or date."""
     if value is None or value == "" or value != value:
         raise DataError(f"{where} has no id in {column}; leave out data.id_column, or the row")

@@ -30,7 +30,7 @@ _TOLERANCE = 1e-6
 """The largest difference of a stored score from the score of the stored predictions."""
 
 
-def inspect_run(name: str | Path, *, verify: bool = False) -> tuple[dict[str, Any], list[str]]:
+def inspect_run(name: str | Path, *, verify: bool = False) -> tuple[dict[str, object], list[str]]:
     """Return facts about a run folder by name, and what is damaged or does not fit, as sentences.
 
     name: as `find_model` takes it. verify: whether to load the weights, read every file, open the data, and score the
@@ -52,7 +52,7 @@ def inspect_run(name: str | Path, *, verify: bool = False) -> tuple[dict[str, An
     return {key: value for key, value in facts.items() if value not in (None, [], {}, "")}, problems
 
 
-def _describe_training(folder: Path) -> dict[str, Any] | None:
+def _describe_training(folder: Path) -> dict[str, object] | None:
     if not (folder / STATE).exists():
         return None
     progress = read_progress(folder)

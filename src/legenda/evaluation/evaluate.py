@@ -97,7 +97,11 @@ def read_scores(path: Path, settings: Mapping[str, object]) -> ScoreDict | None:
 
 
 def write_evaluation(
-    path: Path, settings: Mapping[str, Any], kind: str, predictions: Mapping[str, Any], score: Callable[[], ScoreDict]
+    path: Path,
+    settings: Mapping[str, object],
+    kind: str,
+    predictions: Mapping[str, object],
+    score: Callable[[], ScoreDict],
 ) -> ScoreDict:
     """Score the predictions, write settings, scores and, under the name `kind`, predictions; return the scores.
 

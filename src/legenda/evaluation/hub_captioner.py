@@ -124,7 +124,7 @@ def _log_probs(output: Any) -> Tensor:
     return chosen.masked_fill(chosen.isneginf(), 0.0).sum(dim=1)  # padding after the end
 
 
-def extractor_of(processor: Any, name: str) -> Extractor:
+def extractor_of(processor: object, name: str) -> Extractor:
     """Return the processor of a model, hf:NAME or hf:FOLDER, as an extractor of whole images."""
     return Extractor(f"processor of {name}", partial(_process, processor, name))
 
@@ -136,7 +136,7 @@ def _process(processor: Any, name: str, images: list[Image.Image]) -> list[Image
     return [(image.reshape(1, -1), _WHOLE) for image in pixels]
 
 
-def load_hub_model(folder: Path) -> tuple[HubCaptioner, Any]:
+def load_hub_model(folder: Path) -> tuple[HubCaptioner, object]:
     """Return a model of transformers, hf:NAME or hf:FOLDER, in evaluation mode, and its processor of images.
 
     It is read without running code of its own. Raise ConfigError, naming it, where it cannot be loaded or is no

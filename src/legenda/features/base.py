@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import zip_longest
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -210,7 +210,7 @@ class ConcatFeatureStore:
             raise DataError(
                 f"{self.source} lacks image '{missing[0]}', and {len(missing)} of {len(names)} in all; extract them too"
             )
-        owners: dict[Any, str] = {}
+        owners: dict[object, str] = {}
         for image, entry in zip(images, entries, strict=True):
             other = owners.setdefault(entry, image)
             if other != image:

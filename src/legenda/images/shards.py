@@ -59,7 +59,7 @@ def _write(lines: Iterable[bytes], path: Path) -> None:
         file.writelines(lines)
 
 
-def index_listing(path: Path, index: Path, shard_size: int, *, allow_urls: bool) -> dict[str, Any]:
+def index_listing(path: Path, index: Path, shard_size: int, *, allow_urls: bool) -> dict[str, object]:
     """Write the byte offset of each shard of `shard_size` names of a listing, without its empty lines.
 
     Return the number of `images` and the `sha256` of their names. The index holds a little-endian integer of 8 bytes
@@ -140,7 +140,7 @@ class Job:
 
 def open_job(
     folder: Path,
-    settings: Mapping[str, Any],
+    settings: Mapping[str, object],
     *,
     kind: str,
     shard_size: int,

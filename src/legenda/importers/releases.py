@@ -13,7 +13,7 @@ from legenda.models import Captioner, create_model
 from legenda.models.xtransformer import positions
 
 
-def load_aoanet(weights: StateDictMapper, *, num_heads: int | None = None, **options: Any) -> Captioner:
+def load_aoanet(weights: StateDictMapper, *, num_heads: int | None = None, **options: object) -> Captioner:
     """Return the model of a released state dict, whose names and shapes determine the ablation and all sizes but heads.
 
     The last token of the release's vocabulary is its unknown token, which beam search suppresses, as in the release.
@@ -113,7 +113,7 @@ def region_norm(weights: StateDictMapper) -> dict[str, ReleasedName]:
     return {} if name is None else {"encoder.norm": name}
 
 
-def load_xtransformer(weights: StateDictMapper, *, num_heads: int | None = None, **options: Any) -> Captioner:
+def load_xtransformer(weights: StateDictMapper, *, num_heads: int | None = None, **options: object) -> Captioner:
     """Return X-Transformer from its released state dict, with any number of layers; see `load_xlan`.
 
     Positional embeddings are computed, not loaded: raise CheckpointError where the checkpoint's differ from those that

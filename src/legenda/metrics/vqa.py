@@ -146,7 +146,7 @@ def _parse_predictions(predictions: Any) -> dict[str, str]:
     }
 
 
-def parse_answers(annotations: Any, source: str = "") -> dict[str, Annotation]:
+def parse_answers(annotations: object, source: str = "") -> dict[str, Annotation]:
     """Return annotations in any form that `evaluate_vqa` takes by question id; source: begins messages about them."""
     if isinstance(annotations, Mapping) and "annotations" in annotations:
         annotations = annotations["annotations"]
@@ -172,7 +172,7 @@ def _by_question(content: Any, name: str, source: str = "") -> dict[str, tuple[s
     return by_question
 
 
-def _read_annotation(where: str, entry: Any) -> Annotation:
+def _read_annotation(where: str, entry: object) -> Annotation:
     hint = "give annotations as the VQA data set has them"
     entries = get_field(entry, "answers", list | tuple, where, hint)
     types = (str(get_field(entry, key, object, where, hint)) for key in ("question_type", "answer_type"))

@@ -4,7 +4,7 @@ Names are loaded when first used: the registry lists the models without PyTorch.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from legenda.models.registry import create_model, describe_model, list_models, register_model
 
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'legenda.models' has no attribute '{name}'")
     return getattr(

@@ -137,7 +137,7 @@ class Model(nn.Module):
     token_files: ClassVar[Mapping[str, Any]] = {"vocabulary": (VOCABULARY, Vocabulary.load)}
     """The attributes that a folder stores as files of their own: the name of the file, and what reads it."""
 
-    def save(self, folder: str | Path, **sections: Any) -> Path:
+    def save(self, folder: str | Path, **sections: object) -> Path:
         """Write config.json, model.safetensors and the vocabulary; `sections` are further parts of config.json."""
         folder = Path(folder)
         self.save_vocabulary(folder)  # first, because it may raise

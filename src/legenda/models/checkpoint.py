@@ -168,8 +168,8 @@ class _SkipInit(TorchFunctionMode):
     """Leave meta tensors as they are in place of random initialization, for which torch would import its compiler."""
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+        self, func: Callable[..., object], types: object, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> object:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         tensor = args[0] if args else kwargs.get("tensor")

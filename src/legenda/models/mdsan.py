@@ -34,7 +34,7 @@ from legenda.regions import Memory, Regions, mask_zero_features, masked_mean
 class MdsanConfig(TransformerConfig):
     """Options of `mdsan` and its ablations; the defaults are those of the released code."""
 
-    paper_defaults: ClassVar[Mapping[str, Any]] = {"distance_init": "one"}
+    paper_defaults: ClassVar[Mapping[str, object]] = {"distance_init": "one"}
 
     num_layers: Count = 3
     """Layers of the encoder, and of the decoder."""
@@ -197,7 +197,7 @@ class MdsanDecoder(TransformerDecoder):
 class MeshedConfig(MdsanConfig):
     """Options of `meshed`: those of MD-SAN, with memory slots, single branches and no distances by default."""
 
-    paper_defaults: ClassVar[Mapping[str, Any]] = {}
+    paper_defaults: ClassVar[Mapping[str, object]] = {}
 
     attention: Annotated[str, ATTENTIONS] = "memory"
     """memory (with `memory_slots`) or another attention."""

@@ -37,7 +37,7 @@ class Entry:
     source: type[ModelConfig] | str
     paper: str
     summary: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
     vocab_size: int = 9488
     task: str = "captioning"
     parameters: int = 0
@@ -218,7 +218,7 @@ def build_model(name: str, options: Mapping[str, Any]) -> Model:
     return model
 
 
-def configure(name: str, options: Mapping[str, Any]) -> ModelConfig:
+def configure(name: str, options: Mapping[str, object]) -> ModelConfig:
     """Return the configuration of a named model with `options` over it, checked field by field."""
     entry = describe_model(name)
     options = {**entry.settings, **options}

@@ -178,7 +178,7 @@ def read_tensors(path: Path, hint: str) -> dict[str, Tensor]:
     read = readers.get(path.suffix, _load_pickle)
     if read is _load_pickle and path.suffix not in (".pth", ".pt", ".pkl", ".bin"):
         raise CheckpointError(f"{path} is not a checkpoint of a known format; {hint}")
-    content: Any = verified(lambda: read(path), path, hint)
+    content: object = verified(lambda: read(path), path, hint)
     if isinstance(content, Mapping):
         for candidate in (content, content.get("state_dict"), content.get("model")):
             if isinstance(candidate, Mapping) and candidate:

@@ -28,7 +28,7 @@ from legenda.regions import Memory, Regions, masked_mean
 class XLinearConfig(CaptionerConfig):
     """Options of both models of the paper; the defaults are those of the released X-LAN."""
 
-    generation: ClassVar[Mapping[str, Any]] = {"max_length": 17}
+    generation: ClassVar[Mapping[str, object]] = {"max_length": 17}
     """Finished hypotheses keep their beams and are ranked by log-probability; at most 16 tokens and the end."""
 
     dim: PositiveInt = 1024
@@ -205,7 +205,7 @@ class XLanConfig(XLinearConfig):
     1), and no activation after the embedding of regions and tokens. Dropout, which the paper does not mention, stays.
     """
 
-    paper_defaults: ClassVar[Mapping[str, Any]] = {
+    paper_defaults: ClassVar[Mapping[str, object]] = {
         "num_heads": 1,
         "alpha": 1.0,
         "region_act": "none",

@@ -110,7 +110,7 @@ def resolve_images(
 
 
 def find_images_by_name(
-    data: Any, split: str, names: Collection[str], folder: Path | None
+    data: object, split: str, names: Collection[str], folder: Path | None
 ) -> dict[str, ReportImage | None]:
     """Return images by their names, in the features or as COCO numbers; None for one that is not found.
 

@@ -13,7 +13,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from string import Template
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from pydantic import model_validator
@@ -160,7 +160,7 @@ def render_html(
     *,
     styles: Sequence[str | Traversable],
     scripts: Sequence[str | Traversable],
-    data: Any,
+    data: object,
     placeholders: Mapping[str, str],
     sources: Mapping[str, str],
 ) -> str:

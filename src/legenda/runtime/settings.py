@@ -106,7 +106,7 @@ class GenerationConfig(Config):
 
     @field_validator("temperature", mode="before")
     @classmethod
-    def _accept_zero(cls, value: Any, info: ValidationInfo) -> Any:
+    def _accept_zero(cls, value: Any, info: ValidationInfo) -> object:
         """Take a temperature of 0, at which nothing is drawn, for the default of beam search."""
         if type(value) not in (int, float) or not 0 <= value < _LEAST_TEMPERATURE:
             return value

@@ -179,7 +179,7 @@ class ErrorMessage(BaseModel):
 
 
 _MULTIPART = Form(media_type="multipart/form-data")
-_ERRORS: dict[int | str, dict[str, Any]] = {code: {"model": ErrorMessage} for code in (400, 403, 411, 413, 422, 503)}
+_ERRORS: dict[int | str, dict[str, object]] = {code: {"model": ErrorMessage} for code in (400, 403, 411, 413, 422, 503)}
 
 
 def create_app(

@@ -260,13 +260,13 @@ def describe_split(split: Any) -> str:
     return f"{len(split)} examples, sha256 {digest.hexdigest()[:16]}"
 
 
-def describe_features(split: Any) -> str | None:
+def describe_features(split: object) -> str | None:
     """Return a digest of a sample of what the examples of a split are read from; None where it is made anew."""
     digest = getattr(getattr(split, "read", None), "digest", None)
     return None if digest is None else digest()
 
 
-def _fields(value: Any) -> dict[str, Any] | None:
+def _fields(value: object) -> dict[str, object] | None:
     """Return a dataclass as a dictionary, and None for other values that JSON does not have."""
     is_record = dataclasses.is_dataclass(value)
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)} if is_record else None

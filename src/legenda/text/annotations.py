@@ -270,7 +270,7 @@ def entries_of(content: Any, key: str, path: Path, hint: str) -> Iterator[tuple[
         yield f"{path}: {key}[{number}]", entry
 
 
-def _id(entry: Any, key: str, where: str) -> str:
+def _id(entry: object, key: str, where: str) -> str:
     return str(get_field(entry, key, int | str, where, _HINT))
 
 

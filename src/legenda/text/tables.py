@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Literal
 
 from legenda.config import Config
 from legenda.errors import DataError, did_you_mean
@@ -153,7 +153,7 @@ def read_rows(path: Path, text: str, columns: Columns) -> list[Row]:
     raise DataError(_unknown_columns(path, "line 1", names, columns))
 
 
-def rows_of(entries: Iterable[tuple[str, Mapping[str, Any]]], path: Path, columns: Columns) -> Iterator[Row]:
+def rows_of(entries: Iterable[tuple[str, Mapping[str, object]]], path: Path, columns: Columns) -> Iterator[Row]:
     """Yield the rows of mappings from the names of columns to values, each after its place in the file."""
     layouts: dict[tuple[str, ...], _Layout] = {}
     for where, entry in entries:

@@ -120,7 +120,7 @@ def load_state(
         weights = model.state_dict()
         model.load_state_dict({name: shard_like(tensor, tensors[f"model.{name}"]) for name, tensor in weights.items()})
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        saved: dict[int, dict[str, Any]] = {}
+        saved: dict[int, dict[str, object]] = {}
         for key, tensor in tensors.items():
             if key.startswith("optimizer."):
                 _, index, name = key.split(".", 2)
@@ -215,7 +215,7 @@ def flatten_record(record: Mapping[str, object]) -> Iterable[tuple[str, float]]:
             yield name, value
 
 
-Logger = Callable[[Mapping[str, Any]], None]
+Logger = Callable[[Mapping[str, object]], None]
 """Called with every record of the history."""
 
 TENSORBOARD_FOLDER = "tensorboard"
@@ -237,7 +237,7 @@ def _tensorboard(folder: Path, last_step: int) -> Logger | None:
         return None
     writer = SummaryWriter(str(folder / TENSORBOARD_FOLDER), purge_step=last_step + 1)
 
-    def log(record: Mapping[str, Any]) -> None:
+    def log(record: Mapping[str, object]) -> None:
         try:
             if not (folder / TENSORBOARD_FOLDER).is_dir():
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))

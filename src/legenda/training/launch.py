@@ -63,7 +63,7 @@ def check_new_folder(folder: Path) -> None:
         raise CheckpointError(f"{folder} holds a run already; name another folder with --out, or {_DELETE}")
 
 
-def init_run_dir(folder: Path, config: dict[str, Any], model: Model) -> None:
+def init_run_dir(folder: Path, config: dict[str, object], model: Model) -> None:
     """Create the folder of a run, or check that it holds this run, and delete partially written files.
 
     More epochs of the last stage than before, or more patience with it, replace the old numbers, so that a finished run
@@ -310,7 +310,7 @@ STEPS = 4
 
 
 def estimate_seconds(
-    model_name: str, overrides: Mapping[str, Any], task: Task, stages: Sequence[TrainingConfig], device: str = "auto"
+    model_name: str, overrides: Mapping[str, object], task: Task, stages: Sequence[TrainingConfig], device: str = "auto"
 ) -> float:
     """Return the seconds that all steps of all stages take on one device, from the time of a few steps.
 

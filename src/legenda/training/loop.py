@@ -210,7 +210,7 @@ _SIGNALS_EVERY_N_STEPS = 10
 """How often several processes compare the signals that they have received."""
 
 
-Callback = Callable[[Mapping[str, Any]], bool | None]
+Callback = Callable[[Mapping[str, object]], bool | None]
 """A function that training calls with every record of its history; it stops where the function returns True."""
 
 _UNPROFILED_STEPS = 2
