@@ -56,7 +56,7 @@ OTHER_EXTRACTOR = dataclasses.replace(DATA, train=dataclasses.replace(DATA.train
         ),
         ({"name": "gsan"}, "model.name is ngsan there, gsan here"),
         ({"ff_dim": 32}, "model.ff_dim is 16 there, 32 here"),
-        ({"data": OTHER_EXTRACTOR}, "extractor is scenes there, another-01234567 here"),
+        ({"data": OTHER_EXTRACTOR}, "extractor.name is scenes there, another-01234567 here"),
         ({"data": open_scenes(3)}, "model.vocab_size is "),  # fewer words
     ],
 )
