@@ -380,3 +380,19 @@ def verified(read: Callable[[], Any], path: str | Path, hint: str) -> Any:
         raise DataError(f"{path} cannot be read (no permission); change its mode, or {hint}") from error
     except Exception as error:  # readers of damaged files raise exceptions of any type
         raise DataError(f"{path} cannot be read ({first_line(error)}); {hint}") from error
+
+
+COCO_NAME = re.compile(r"(?:COCO_(?P<part>[a-z]+[0-9]{4})_)?(?P<id>[0-9]{1,18})")
+"""COCO's names of images: COCO_train2014_000000000009, 000000000009 since 2017, and ids as text."""
+
+
+def coco_id(name: str) -> int | None:
+    """Return the id of a COCO image, given its id or file name without suffix as text; None for other names."""
+    match = COCO_NAME.fullmatch(name)
+    return None if match is None else int(match["id"])
+
+
+def coco_number(name: str) -> str | None:
+    """Return the id in COCO's name of an image, with its 12 digits, as text without zeros in front; else None."""
+    match = COCO_NAME.fullmatch(name)
+    return None if match is None or len(match["id"]) != 12 else str(int(match["id"]))

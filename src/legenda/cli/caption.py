@@ -20,14 +20,13 @@ from legenda.config import Config, Count, NonNegativeInt, PositiveInt, Probabili
 from legenda.errors import ConfigError, DataError
 from legenda.hub import is_of_transformers
 from legenda.images.shards import ImageResult, failure
-from legenda.io import check_output, follow_links, locked, remove_leftovers, write_text
+from legenda.io import check_output, coco_id, follow_links, locked, remove_leftovers, write_text
 from legenda.pipeline import GeneratedCaption, ImageCaptions, Pipeline, json_entry
 from legenda.pipeline import open as open_pipeline
 from legenda.run_folder import CONFIG, VOCABULARY, WEIGHTS
 from legenda.runtime.folder import SETTINGS, is_exported
 from legenda.runtime.settings import GenerationConfig, Overrides
 from legenda.terminal import escape_controls, progress_bar
-from legenda.text.tables import coco_id
 
 Format = Literal["text", "json", "jsonl", "csv", "tsv", "coco"]
 _FORMATS: dict[str, Format] = {".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}

@@ -27,7 +27,7 @@ from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, replace_
 from legenda.features.readers import open_features
 from legenda.hub import is_run_folder
 from legenda.images.extractor import describe_unfamiliar, find_unfamiliar
-from legenda.io import read_json, write_json, write_text
+from legenda.io import COCO_NAME, coco_id, read_json, write_json, write_text
 from legenda.metrics import evaluate
 from legenda.models.base import inference
 from legenda.models.packing import PackedWeights
@@ -39,7 +39,6 @@ from legenda.tasks.captioning import collapse_repeats as collapse
 from legenda.tasks.captioning import generate_captions, score_captions
 from legenda.terminal import progress_bar
 from legenda.text.annotations import CaptionedImage, read_annotations
-from legenda.text.tables import COCO_NAME, coco_id
 
 ScoreDict = dict[str, float | None]
 """Scores by metric, 1 is 100 %; None where a metric has no value."""

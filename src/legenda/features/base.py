@@ -21,7 +21,7 @@ import numpy as np
 from legenda.errors import DataError, first_line
 from legenda.images.identity import UNNAMED, ExtractorIdentity
 from legenda.images.regions import ImageRegions, RegionArrays, check_regions, pack
-from legenda.text.tables import coco_number
+from legenda.io import coco_number
 
 if TYPE_CHECKING:
     from legenda.regions import Regions

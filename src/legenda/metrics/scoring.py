@@ -22,7 +22,7 @@ from rich.table import Table
 
 from legenda.config import Config, NonNegativeInt, PositiveInt
 from legenda.errors import ConfigError, DataError
-from legenda.io import get_field, parse_json, read_text
+from legenda.io import coco_number, get_field, parse_json, read_text
 from legenda.metrics import (
     Difference,
     DocumentFrequencies,
@@ -40,7 +40,7 @@ from legenda.metrics.cider import COCO, coco_frequencies
 from legenda.metrics.evaluation import as_tokens, describe_metrics, resolve_document_frequencies
 from legenda.metrics.resampling import students_interval
 from legenda.text.annotations import SHARDS, listed_rows, load_annotations, parse_captions
-from legenda.text.tables import Columns, Row, coco_number, image_name, is_json, read_rows
+from legenda.text.tables import Columns, Row, image_name, is_json, read_rows
 
 T = TypeVar("T")
 Captions = Mapping[str, Sequence[str]]

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from legenda.errors import ConfigError, DataError, first_line, import_extra
+from legenda.io import coco_number
 from legenda.metrics.evaluation import Scores
-from legenda.text.tables import coco_number
 
 PROMPT = "A photo depicts "
 """What precedes every caption and reference (section 3)."""

@@ -20,8 +20,8 @@ from legenda.data.scenes.scene import Family
 from legenda.errors import DataError
 from legenda.images import read_image
 from legenda.images.files import SUFFIXES
+from legenda.io import coco_number
 from legenda.report.overlay import blank_canvas
-from legenda.text.tables import coco_number
 
 if TYPE_CHECKING:
     from legenda.data.registry import Data

@@ -416,19 +416,3 @@ def text_beside_images(folder: Path, *, without_images: bool) -> list[Row]:
             Row(path.relative_to(folder).as_posix(), image.relative_to(folder).as_posix(), tuple(captions or [""]))
         )
     return rows
-
-
-COCO_NAME = re.compile(r"(?:COCO_(?P<part>[a-z]+[0-9]{4})_)?(?P<id>[0-9]{1,18})")
-"""COCO's names of images: COCO_train2014_000000000009, 000000000009 since 2017, and ids as text."""
-
-
-def coco_id(name: str) -> int | None:
-    """Return the id of a COCO image, given its id or file name without suffix as text; None for other names."""
-    match = COCO_NAME.fullmatch(name)
-    return None if match is None else int(match["id"])
-
-
-def coco_number(name: str) -> str | None:
-    """Return the id in COCO's name of an image, with its 12 digits, as text without zeros in front; else None."""
-    match = COCO_NAME.fullmatch(name)
-    return None if match is None or len(match["id"]) != 12 else str(int(match["id"]))
