@@ -52,7 +52,7 @@ legenda evaluate runs/demo/ngsan --split val
 legenda evaluate runs/demo/transformer --split val
 legenda compare runs/demo/ngsan runs/demo/transformer
 legenda report runs/demo/ngsan runs/demo/transformer --out page.html
-legenda table ngsan.table2 --scenes --rows ngsan --estimate none training.epochs=1 data.train=60 data.validation=8
+legenda table ngsan.table2 --scenes --rows in --estimate none training.epochs=1 data.train=60 data.validation=8
 legenda inspect mine --verify
 legenda models
 python {examples}/train_on_csv.py csv
