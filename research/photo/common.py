@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from legenda.io import atomic_write
 from legenda.models import Captioner, create_model
 from legenda.photo.layout import WIDTH
-from legenda.regions import Memory, Regions
+from legenda.regions import Regions
 from legenda.tasks.base import set_vocabulary
 from legenda.text import Vocabulary
 
@@ -40,39 +40,10 @@ def new_model(folder: Path, **options: Any) -> Captioner:
 
 def caption_loss(model: Captioner, regions: Regions, captions: np.ndarray) -> Tensor:
     """Return the mean cross-entropy of captions `(B, K, T)`, padded with -1; rows of -1 alone do not count."""
-    return loss_of_memory(model, model.encode(regions), captions)
-
-
-def loss_of_memory(model: Captioner, memory: Memory, captions: np.ndarray) -> Tensor:
-    """Return the same of encoded images.
-
-    The captions of each image are decoded shortest first, in two groups, so that little is computed for padding.
-    """
-    lengths = (captions >= 0).sum(2)
-    order = np.argsort(lengths, axis=1)
-    captions = np.take_along_axis(captions, order[..., None], axis=1)
-    half = (captions.shape[1] + 1) // 2
-    total, count = torch.zeros(()), 0
-    for part in (captions[:, :half], captions[:, half:]):
-        longest = int((part >= 0).sum(2).max(initial=0))
-        if longest == 0:
-            continue
-        targets = torch.from_numpy(part[:, :, :longest].astype(np.int64))
-        inputs = F.pad(targets.clamp(min=0)[..., :-1], (1, 0), value=model.generation_config.bos_token_id)
-        real = targets >= 0
-        logits = decode(model, inputs, memory, real)
-        total = total + F.cross_entropy(logits, targets[real], label_smoothing=SMOOTHING, reduction="sum")
-        count += int(real.sum())
-    return total / count
-
-
-def decode(model: Captioner, inputs: Tensor, memory: Memory, real: Tensor) -> Tensor:
-    """Return the logits of the positions that are real, `(positions, V)`; the decoder's forward computes all."""
-    decoder: Any = model.decoder
-    x = decoder._embed(inputs, 0)
-    for layer, cross_kv in zip(decoder.layers, memory.cross_kv, strict=True):
-        x = layer(x, cross_kv, memory.mask, None)
-    return F.linear(decoder.norm(x[real]), decoder.embedding.weight)
+    targets = torch.from_numpy(captions.astype(np.int64))
+    real = targets >= 0
+    inputs = F.pad(targets.clamp(min=0)[..., :-1], (1, 0), value=model.generation_config.bos_token_id)
+    return F.cross_entropy(model(regions, inputs, real), targets[real], label_smoothing=SMOOTHING)
 
 
 class Averaged:

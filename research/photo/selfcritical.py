@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from coco import TRAIN
-from common import Averaged, decode, new_model, save
+from common import Averaged, new_model, save
 from finetune import Rounds, dropout_options
 from nouns import name_classes
 from sources import BoxedImages, Photographs, SimulatedWords, join
@@ -83,7 +83,7 @@ def policy_loss(
     reward = torch.from_numpy(rewards(tokens.numpy()))
     advantage = reward - (reward.sum(1, keepdim=True) - reward) / (SAMPLES - 1)
     inputs = torch.nn.functional.pad(tokens[..., :-1], (1, 0), value=model.generation_config.bos_token_id)
-    logits = decode(model, inputs, model.encode(regions), real)
+    logits = model(regions, inputs, real)
     chosen = -torch.nn.functional.cross_entropy(logits, tokens[real], reduction="none")
     weight = advantage.float().unsqueeze(2).expand(tokens.shape)[real]
     return -(chosen * weight).mean(), reward.mean(1).numpy()
