@@ -8,9 +8,12 @@ FOLDER is written by `legenda export RUN --out FOLDER`. FEATURES.npz has the fea
 
 import argparse
 import json
+import os
 from pathlib import Path
 
 import numpy as np
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # else it reports its use to Microsoft
 import onnxruntime
 
 
