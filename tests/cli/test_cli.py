@@ -10,6 +10,7 @@ from importlib import import_module
 
 import pytest
 
+import legenda
 from legenda.cli.main import COMMANDS, main
 from legenda.cli.options import fields_of, parse
 from legenda.errors import DataError
@@ -78,7 +79,7 @@ def test_a_recipe_is_printed_with_the_description_of_every_field(run_command):
 def test_version(run_command):
     code, out, _ = run_command("--version")
     assert code == 0
-    assert out.startswith("legenda 0.")
+    assert out == f"legenda {legenda.__version__}\n"
 
 
 def test_models_and_recipes_are_listed(run_command):

@@ -30,7 +30,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_no_other_module_names_a_part_of_extras():
-    """The registry finds the folder, and the metric of answers has a public name beside those of captions."""
+    """The registry finds the folder."""
     naming = set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -40,7 +40,7 @@ def test_no_other_module_names_a_part_of_extras():
             if any(name.startswith("legenda.extras.") for name in names):
                 naming.add(path.relative_to(PACKAGE))
     outside = {path for path in naming if path.parts[0] != "extras"}
-    assert outside == {Path("registry.py"), Path("metrics", "vqa.py")}
+    assert outside == {Path("registry.py")}
 
 
 def test_the_lists_hold_captioning_alone(bare):

@@ -25,7 +25,7 @@ def test_the_packaged_model_is_fine_tuned_on_a_table_of_captions(table, tmp_path
     options.append(f"data.annotations={table}")
     main(["train", "photo", "--init-from", "photo", "training.schedule.warmup_steps=0", *options])
     config = json.loads((out / "config.json").read_text())
-    assert config["extractor"] == "photo"
+    assert config["extractor"] == {"name": "photo"}
     chooser, packaged = (legenda.open(name, device="cpu").consensus for name in (out, "photo"))
     assert 0 < chooser.weight < packaged.weight
     assert table.with_name("captions.csv.photo.safetensors").is_file()
