@@ -89,6 +89,7 @@ def test_the_real_annotations(shared):
         ([{"image_id": True, "caption": "a"}], "'image_id' of entry 0 is of type bool"),
         ([{"image_id": 1, "caption": None}], "'caption' of entry 0 is missing"),
         ({"a": []}, "no caption for image a"),
+        ([{"image_id": 1, "caption": "a"}, {"image_id": 2, "caption": []}], "no caption for image 2"),
     ],
 )
 def test_invalid_predictions_are_named(file, content, message):

@@ -60,7 +60,8 @@ def read_predictions(path: str | Path) -> dict[str, list[str]]:
     The file holds a list of objects with `image_id` and `caption`, as COCO's server takes it, or an object from ids to
     one caption or to a list of several, or what `legenda evaluate` or `legenda caption` writes, in any format or as a
     folder of shards, or another table of images and captions. A caption may be empty.
-    Raise DataError, naming the file and the image, for an id that occurs twice and for a caption that is not text.
+    Raise DataError, naming the file and the image, for an id that occurs twice, one without a caption, and for a
+    caption that is not text.
     """
     path = Path(path)
     if path.is_dir():
@@ -81,6 +82,9 @@ def read_predictions(path: str | Path) -> dict[str, list[str]]:
         raise DataError(f"{path} holds a JSON {type(content).__name__}; {_RESULTS}")
     if not predictions:
         raise DataError(f"{path} holds no captions; {_RESULTS}")
+    for image, group in predictions.items():
+        if not group:
+            raise DataError(f"{path} has no caption for image {image}; {_RESULTS}")
     return predictions
 
 
