@@ -256,7 +256,7 @@ def sized(root: Path) -> list[Subject]:
             )
             path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(framed))
             return f"{width} x {height} {kind} {depth} {color}"
-        limit = {"jpg": 65_000, "webp": 16_000}.get(kind, 10**6)
+        limit = {"jpg": 65_000, "webp": 16_000, "gif": 65_535}.get(kind, 10**6)
         size = min(width, limit), min(height, limit, 10**6)
         name = {"jpg": "JPEG", "tif": "TIFF"}.get(kind, kind.upper())
         options: dict[str, Any] = {"webp": {"lossless": True, "quality": 0, "method": 0}, "jpg": {"progressive": True}}
