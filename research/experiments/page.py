@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -22,10 +21,10 @@ from experiment import (
     get_experiment,
     list_experiments,
 )
-from measures import HINT, read_results
+from measures import read_results
 
 from legenda.errors import ConfigError
-from legenda.io import read_text, verified, write_text
+from legenda.io import read_text
 
 RESULTS = FOLDER / "results"
 WHICH = FOLDER.parent / "which-attention.md"
@@ -181,35 +180,13 @@ def core_hours(results: Iterable[Result]) -> float:
     return sum(each.get("train", 0) + each.get("evaluate", 0) for each in seeds) / 3600
 
 
-def write_pages(folder: Path = RESULTS) -> list[Path]:
-    """Write the pages and figures of all results in a folder; "Which attention?" only for the published ones."""
-    from plots import draw_forest, draw_page
-    from which import which_page
-
-    results = verified(lambda: read_all(folder), folder, HINT)
-    everything = [results.get(name) or _not_run(get_experiment(name)) for name in list_experiments()]
-    shown = sorted((r for r in everything if not r.experiment.withdrawn), key=lambda r: r.experiment.page)
-    pages = {}
-    for name, group in groupby(shown, lambda r: r.experiment.page):
-        parts = list(group)
-        pages[folder / f"{name}.md"] = "\n".join(_page(name, parts)) + "\n"
-        pages[folder / f"{name}.svg"] = draw_page(parts)
-    pages[folder / "README.md"] = "\n".join(_table_page(everything)) + "\n"
-    pages[folder / "forest.svg"] = draw_forest(shown)
-    if folder.resolve() == RESULTS.resolve():
-        pages[WHICH] = which_page(results)
-    for path, text in pages.items():
-        write_text(path, text)
-    return list(pages)
-
-
 def name_of(result: Result, part: Comparison) -> str:
     """Return what is compared, in plain words."""
     conditions = result.experiment.conditions
     return f"{conditions[part.condition].label} − {conditions[part.against].label}"
 
 
-def _page(name: str, results: Sequence[Result]) -> Iterator[str]:
+def page_text(name: str, results: Sequence[Result]) -> Iterator[str]:
     yield f"# {TITLES.get(name, results[0].experiment.title)}\n"
     for result in results:
         yield f"{result.experiment.question}\n"
@@ -442,12 +419,12 @@ def _cell(condition: Mapping[str, Any], metric: Metric) -> str:
     return f"{_number(fmean(values), metric)}{spread}" + (f" ({missed} not reached)" if missed else "")
 
 
-def _not_run(experiment: Experiment) -> Result:
+def not_run(experiment: Experiment) -> Result:
     waiting = [Decision(p, experiment.metric_of(p), None, 1.0, None) for p in experiment.primaries]
     return Result(experiment, {"conditions": {}, "designs": []}, tuple(waiting), None)
 
 
-def _table_page(results: Sequence[Result]) -> Iterator[str]:
+def table_page(results: Sequence[Result]) -> Iterator[str]:
     yield "# Experiments on what the papers say\n"
     yield f"By [one rule](../README.md). p (Holm) is corrected for all {count_primaries()} primary comparisons of the"
     yield "designs, those that have not run and those that are withdrawn too. Time and memory are those of training, in"

@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -31,13 +32,15 @@ from experiment import (
     required_seeds,
 )
 from filelock import FileLock, Timeout
-from measures import SECONDS, best_validation, collect, measured, read_results
-from page import RESULTS, WHICH, check_design, differences, is_timed, write_pages
+from measures import HINT, SECONDS, best_validation, collect, measured, read_results
+from page import RESULTS, WHICH, check_design, differences, is_timed, not_run, page_text, read_all, table_page
+from plots import draw_forest, draw_page
+from which import which_page
 
 from legenda.cli.main import main as legenda
 from legenda.data.scenes import SceneCounts
 from legenda.errors import ConfigError, LegendaError
-from legenda.io import read_json, write_json
+from legenda.io import read_json, verified, write_json, write_text
 from legenda.recipes import parse_changes
 
 
@@ -91,6 +94,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.pages or options.names:
         for path in write_pages(options.results):
             print(path)
+
+
+def write_pages(folder: Path = RESULTS) -> list[Path]:
+    """Write the pages and figures of all results in a folder; "Which attention?" only for the published ones."""
+    results = verified(lambda: read_all(folder), folder, HINT)
+    everything = [results.get(name) or not_run(get_experiment(name)) for name in list_experiments()]
+    shown = sorted((r for r in everything if not r.experiment.withdrawn), key=lambda r: r.experiment.page)
+    pages = {}
+    for name, group in groupby(shown, lambda r: r.experiment.page):
+        parts = list(group)
+        pages[folder / f"{name}.md"] = "\n".join(page_text(name, parts)) + "\n"
+        pages[folder / f"{name}.svg"] = draw_page(parts)
+    pages[folder / "README.md"] = "\n".join(table_page(everything)) + "\n"
+    pages[folder / "forest.svg"] = draw_forest(shown)
+    if folder.resolve() == RESULTS.resolve():
+        pages[WHICH] = which_page(results)
+    for path, text in pages.items():
+        write_text(path, text)
+    return list(pages)
 
 
 def run_pilot(experiment: Experiment, options: Options, deadline: float | None) -> None:
