@@ -97,3 +97,17 @@ def test_half_precision_computes_the_same_positions(case, draw_regions):
     torch.testing.assert_close(found.float(), expected.float(), atol=0.1, rtol=0.1)
     for name, gradient in before.items():
         assert (after[name] - gradient).norm() <= 0.1 * gradient.norm() + 1e-2, name
+
+
+def test_hooks_of_a_layer_in_the_loop_are_called(draw_regions):
+    model, real = build_model("xlan").double(), real_tokens([[5, 1], [3, 5], [2, 4]])
+    regions, tokens = draw_regions((5, 3, 1), dim=FEATURES).to(torch.float64), torch.ones(real.shape, dtype=torch.long)
+    plain = model(regions, tokens, real)
+    hook = model.decoder.to_context.register_forward_hook(lambda *call: 2 * call[-1])
+    assert_same_without_padding(model, regions, tokens, real)
+    assert not torch.equal(model(regions, tokens, real), plain)
+    hook.remove()
+    calls = []
+    model.decoder.to_context.register_full_backward_hook(lambda *_: calls.append(1))
+    model(regions, tokens, real).sum().backward()
+    assert calls

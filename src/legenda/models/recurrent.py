@@ -80,6 +80,11 @@ class RecurrentDecoder(Decoder):
         return self.logits(rows.join(outputs))
 
 
+def _has_hooks(layer: nn.Module) -> bool:
+    hooks = (layer._forward_pre_hooks, layer._forward_hooks, layer._backward_pre_hooks, layer._backward_hooks)
+    return any(map(len, hooks))
+
+
 class LoopMap:
     """A linear map in a loop whose weight gets its gradient in one product after all steps, not in one in each.
 
@@ -95,7 +100,7 @@ class LoopMap:
     @staticmethod
     def of(part: Any, rows: list[int]) -> LinearMap:
         """Return the map with its gradients at the end, where it is a plain product that is differentiated."""
-        is_plain = isinstance(part, partial) or (type(part) is nn.Linear and not part._forward_pre_hooks)
+        is_plain = isinstance(part, partial) or (type(part) is nn.Linear and not _has_hooks(part))
         if not is_plain or not torch.is_grad_enabled():
             return part
         weight, bias = part.keywords.values() if isinstance(part, partial) else (part.weight, part.bias)
