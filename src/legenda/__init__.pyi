@@ -1,53 +1,21 @@
 """The types of the names that `legenda` loads when they are used."""
 
-from legenda import (
-    attention as attention,
-)
-from legenda import (
-    data as data,
-)
-from legenda import (
-    decoding as decoding,
-)
-from legenda import (
-    evaluation as evaluation,
-)
-from legenda import (
-    extractors as extractors,
-)
-from legenda import (
-    features as features,
-)
-from legenda import (
-    images as images,
-)
-from legenda import (
-    importers as importers,
-)
-from legenda import (
-    metrics as metrics,
-)
-from legenda import (
-    models as models,
-)
-from legenda import (
-    papers as papers,
-)
-from legenda import (
-    recipes as recipes,
-)
-from legenda import (
-    report as report,
-)
-from legenda import (
-    tasks as tasks,
-)
-from legenda import (
-    text as text,
-)
-from legenda import (
-    training as training,
-)
+from legenda import attention as attention
+from legenda import data as data
+from legenda import decoding as decoding
+from legenda import evaluation as evaluation
+from legenda import extractors as extractors
+from legenda import features as features
+from legenda import images as images
+from legenda import importers as importers
+from legenda import metrics as metrics
+from legenda import models as models
+from legenda import papers as papers
+from legenda import recipes as recipes
+from legenda import report as report
+from legenda import tasks as tasks
+from legenda import text as text
+from legenda import training as training
 from legenda.attention.config import register_attention as register_attention
 from legenda.attention.distance import DISTANCES, WINDOWS
 from legenda.attention.geometry import GEOMETRIES
