@@ -86,7 +86,7 @@ def main() -> None:
         if not isinstance(data, ScenesData):
             parser.error(f"{folder} was not trained on scenes")
         made = make_split("test", data.test, data.seed)
-        captions = predict_with_attention(opened, scene_captions(made), given.beam_size)
+        captions = predict_with_attention(opened, scene_captions(made), {"beam_size": given.beam_size})
         for step, shift in STEPS.items():
             counts = count(captions, made.scenes, shift)
             for kind in KINDS:

@@ -191,7 +191,7 @@ class FigureImages:
         captions = {}
         for name, opened in runs.items():
             split = self.datasets[name]
-            by_id = predict_with_attention(opened, split, options.beam_size, positions=self.positions)
+            by_id = predict_with_attention(opened, split, {"beam_size": options.beam_size}, positions=self.positions)
             captions[name] = [by_id[split.ids[position]] for position in self.positions]
         return captions
 

@@ -12,7 +12,7 @@ from legenda.data.scenes import draw_scene, make_scene
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_a_scene_is_trained_and_evaluated(scenes_run, run_command):
+def test_a_scene_is_trained_and_evaluated(scenes_run, run_command, tmp_path):
     code, out, _ = run_command(f"evaluate {scenes_run} --split test --beam-size 2")
     assert code == 0
     assert all(name in out for name in ("CIDEr-D", "truth", "4 images of test, beam 2"))
@@ -25,6 +25,16 @@ def test_a_scene_is_trained_and_evaluated(scenes_run, run_command):
     assert (search["do_sample"], search["top_k"], search.get("top_p"), search["seed"]) == (True, 5, None, 3)
     assert len(written["captions"]) == 4
     assert written["scores"]["truth"] is not None
+    config = json.loads((scenes_run / "config.json").read_text())
+    config["generation_config"]["beam_size"] = 4
+    own = tmp_path / "own"
+    shutil.copytree(scenes_run, own)
+    (own / "config.json").write_text(json.dumps(config))
+    assert "3 images of val, beam 4" in run_command(f"evaluate {own}")[1]
+    report = tmp_path / "report.html"
+    assert run_command(f"report {own} --length-penalty 0.7 --out {report}")[0] == 0
+    assert "captions by beam 4." in report.read_text()
+    assert run_command(f"report {own}/evaluation_val.json --length-penalty 0.7 --out {report}")[0] == 2
 
 
 def test_the_caption_of_a_file_equals_that_of_evaluation(scenes_run, run_command, tmp_path):

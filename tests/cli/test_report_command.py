@@ -38,6 +38,8 @@ def test_scenes_are_compared_with_scores_intervals_references_and_attention(scen
     assert any(note.startswith("Differences: ") for note in data["footnotes"])
     ids = [example["id"] for example in data["examples"]]
     assert ids == [f"val-0-{number:06d}" for number in range(9)]
+    text = (tmp_path / "report.html").read_text()
+    assert "captions by beam 3." in text
     for example in data["examples"]:
         assert example["image"].startswith("data:image/png;base64,")
         assert example["kind"] in ("near", "size", "bind")

@@ -255,7 +255,9 @@ def test_scores_of_seeds_have_mean_and_standard_deviation():
         "none": [{"CIDEr-D": 1.284, "BLEU-4": 0.38, "SPICE": None}, {"CIDEr-D": 1.288, "BLEU-4": 0.386}],
         "in": [{"CIDEr-D": 1.3, "BLEU-4": 0.393}],
     }
-    table = score_table(get_table("ngsan.table2"), scores, {"ln": "training failed"}, "test", 3, scenes=False)
+    table = score_table(
+        get_table("ngsan.table2"), scores, {"ln": "training failed"}, "test", {"beam_size": 3}, scenes=False
+    )
     assert table.metrics == ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
     san, ln, bn, _, without = table.rows
     assert san.scores["here"] == ["38.3 ± 0.4", "–", "–", "128.6 ± 0.3", "–"]

@@ -52,7 +52,7 @@ def test_a_copied_run_keeps_its_scores_and_other_weights_have_none(make_run, tmp
 
     def row(folder: Path) -> RowRun:
         recipe = get_recipe("scenes.transformer").replace(name="a test")
-        return RowRun("row", recipe, (folder,), {"test": ""}, 1, "fast", stage=1)
+        return RowRun("row", recipe, (folder,), {"test": ""}, {"beam_size": 1}, "fast", stage=1)
 
     assert row(copy).scores()
     assert row(run).scores() == row(copy).scores()

@@ -70,7 +70,7 @@ def test_the_best_model_of_the_first_stage_and_the_validation_loss_are_kept(comp
     best = max(first, second, key=lambda scores: scores["CIDEr-D"])
     model = legenda.load(completed_run)
     load_weights(model, completed_run / "model_stage1.safetensors")
-    captions = Captioning.predict(model, DATA.validation, np.arange(6), beam_size=TRAINING.eval_beam_size)
+    captions = Captioning.predict(model, DATA.validation, np.arange(6), {"beam_size": TRAINING.eval_beam_size})
     assert Captioning.score(captions, DATA.validation)["CIDEr-D"] == best["CIDEr-D"]
 
     encoded = EncodedCaptions.of(DATA.validation, DATA.vocabulary, FIRST.max_caption_length)

@@ -29,7 +29,7 @@ from legenda.training import is_finished
 PHOTOGRAPH_MODEL = "photo"
 MODELS = ("transformer", "ngsan")
 EXAMPLES_PER_FAMILY = 4
-BEAM_SIZE = 3
+SEARCH = {"beam_size": 3}
 
 COLUMNS = (
     *(ScoreColumn(name, name, SCENE_METRICS[name], percent=True) for name in ("pair", "axis", "size", "bind", "truth")),
@@ -133,10 +133,9 @@ def write_demo_report(folders: Mapping[str, Path], path: Path, photographs: Capt
         raise DataError(f"{next(iter(folders.values()))} was not trained on scenes; delete it and run the demo again")
     scenes = make_split("test", data.test, data.seed)
     split = scene_captions(scenes)
-    captions, results = predict_and_score(runs, dict.fromkeys(runs, split), BEAM_SIZE)
-    search = {"beam_size": BEAM_SIZE}
+    captions, results = predict_and_score(runs, dict.fromkeys(runs, split), SEARCH)
     for name, result in results.items():
-        settings = {"images": len(split), **caption_settings(runs[name].config, "test", search, "fast")}
+        settings = {"images": len(split), **caption_settings(runs[name].config, "test", SEARCH, "fast")}
         settings["weights"] = [runs[name].weights]
         predictions = {identity: caption.text for identity, caption in captions[name].items()}
         scores = {metric: score.value for metric, score in result.scores.items()}

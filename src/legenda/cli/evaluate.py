@@ -10,9 +10,8 @@ from pydantic import Field
 
 from legenda.cli.options import Flat, Search
 from legenda.compute import RunOptions
-from legenda.config import Config, PositiveInt, merge
+from legenda.config import Config, PositiveInt
 from legenda.errors import ConfigError
-from legenda.runtime.settings import GenerationConfig
 
 
 class EvaluateOptions(Config):
@@ -101,18 +100,16 @@ def _evaluate(options: EvaluateOptions) -> None:
 
     first = load_run(options.run, options.compute).load_stage(options.stage)
     split, search = options.split, options.search
-    config = merge(GenerationConfig, search, "the search")
     path = evaluation_path(first.folder, split, ensemble=bool(options.others), stage=options.stage)
     path = evaluation.choose_path(path, options.run, options.out)
     if not isinstance(first, CaptionerRun):
-        of_captioners = ["others", "annotations", "images", "metrics", "repeats"]
-        changed = evaluation.find_changed(options, of_captioners) + [name for name in search if name != "beam_size"]
-        evaluation.reject_captioner_options(first, changed)
+        of_captioners = ("others", "annotations", "images", "metrics", "repeats")
+        evaluation.reject_captioner_options(first, options, of_captioners, search)
         result = evaluation.evaluate_task(
             first,
             split,
             path,
-            beam_size=config.beam_size,
+            search,
             features=options.features,
             submission_dir=options.submission_dir,
             algorithm=options.algorithm,
@@ -134,4 +131,5 @@ def _evaluate(options: EvaluateOptions) -> None:
         first, members, data, split, search, options.metrics, collapse_repeats=collapse, path=path
     )
     print(result.format_scores(split))
-    print(f"{result.examples} images of {split}, {config.describe()}; captions in {result.path}")
+    searched = first.model.generation_config.replace(**search).describe()
+    print(f"{result.examples} images of {split}, {searched}; captions in {result.path}")

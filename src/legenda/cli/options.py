@@ -53,6 +53,15 @@ def _overrides(search: Annotated[_SEARCH, tyro.conf.arg(name=""), Flat] = _UNSET
     return check_overrides({name: value for name, value in search if value is not None and value is not False})
 
 
+def search_arguments(search: Overrides) -> list[str]:
+    """Return the options of the command line that set a search."""
+    arguments = list[str]()
+    for name, value in search.items():
+        words = value if isinstance(value, tuple) else () if value is True else (value,)
+        arguments += [f"--{name.replace('_', '-')}", *map(str, words)]
+    return arguments
+
+
 Search = Annotated[Mapping[str, object], tyro.conf.arg(constructor=_overrides), Flat]
 """A field of a command's options with what is set over a model's generation config, by name."""
 

@@ -1,14 +1,14 @@
 """`legenda report`: one page that compares runs: scores, and predictions with their attention."""
 
 import sys
-from collections.abc import Sequence
 from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, ClassVar
 
 import tyro
+from pydantic import Field
 
-from legenda.cli.options import Flat
+from legenda.cli.options import Flat, Search
 from legenda.compute import RunOptions
 from legenda.config import Config
 from legenda.errors import ConfigError
@@ -41,6 +41,7 @@ class ReportCommand(Config):
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Run folders, each evaluated on its training data set, or files of captions; all must have the same images."""
     report: Annotated[ReportOptions, Flat] = ReportOptions()
+    search: Search = Field(default_factory=dict)
     compute: Annotated[RunOptions, Flat] = RunOptions()
 
 
@@ -56,19 +57,21 @@ def run(options: ReportCommand) -> None:
     """Write the page and print the scores and where it is."""
     out = options.report.out or _new_name()
     existed = out.exists()
-    print(_write(options.runs, out, options.report.replace(out=out), options.compute))
+    print(_write(options, out))
     if existed:
         print(f"{escape_controls(out)} replaces the file that was there", file=sys.stderr)
 
 
-def _write(names: Sequence[Path], out: Path, report: ReportOptions, compute: RunOptions) -> str:
+def _write(options: ReportCommand, out: Path) -> str:
     """Write the page of runs, or of files of captions, and return its summary."""
+    names, report, search = options.runs, options.report.replace(out=out), options.search
     if all(path.is_file() for path in names):
         from legenda.report.predictions import write_prediction_report
 
-        for name in ("features", "overlays", "head"):
-            if getattr(report, name) is not None:
-                raise ConfigError(f"--{name} is for runs, and {names[0]} is a file of captions; leave it out")
+        of_runs = [name for name in ("features", "overlays", "head") if getattr(report, name) is not None]
+        for name in (*of_runs, *search):
+            option = name.replace("_", "-")
+            raise ConfigError(f"--{option} is for runs, and {names[0]} is a file of captions; leave it out")
         given = report.model_dump(include={"annotations", "images", "num_images"})
         return write_prediction_report(names, out, **given)
     files = [path for path in names if path.is_file()]
@@ -81,8 +84,8 @@ def _write(names: Sequence[Path], out: Path, report: ReportOptions, compute: Run
     from legenda.run_folder import find_seeds
 
     folders = [run for folder in names for run in find_seeds(folder) or [folder]]
-    runs = {name: load_run(folder, compute) for name, folder in unique_run_names(folders).items()}
+    runs = {name: load_run(folder, options.compute) for name, folder in unique_run_names(folders).items()}
     captioners = {name: opened for name, opened in runs.items() if isinstance(opened, CaptionerRun)}
     if len(captioners) == len(runs):
-        return write_caption_report(captioners, report, names)
-    return write_task_report(runs, report, names)
+        return write_caption_report(captioners, report, search, names)
+    return write_task_report(runs, report, search, names)

@@ -11,9 +11,10 @@ from typing import Any, ClassVar, Literal
 
 import torch
 import tyro
+from pydantic import Field
 
 from legenda.cli._parallel import run_parallel
-from legenda.cli.options import parse
+from legenda.cli.options import Search, parse, search_arguments
 from legenda.config import Config, Count, PositiveInt, to_json
 from legenda.data.registry import data_settings
 from legenda.errors import ConfigError, LegendaError, did_you_mean
@@ -37,6 +38,7 @@ from legenda.run_folder import (
     stages_of,
     weights_path,
 )
+from legenda.runtime.settings import Overrides
 from legenda.tasks.base import TASKS
 from legenda.terminal import create_console, progress_bar
 from legenda.training import is_finished
@@ -78,8 +80,6 @@ class TableOptions(Config):
     """Rows trained at once; by default the number of CUDA devices, or 1 without any."""
     split: Literal["val", "test"] = "test"
     """The split that is captioned and scored."""
-    beam_size: Count | None = None
-    """Number of beams; by default that of the table's paper, 3 or 4."""
     scenes: bool = False
     """Train small models on the embedded scenes instead of COCO: minutes for each row, and no downloads. The scores are
     not comparable with the paper's."""
@@ -87,6 +87,7 @@ class TableOptions(Config):
     """The features of test2014, for tables that COCO's server scores; its files are written to OUT/TABLE/ROW."""
     estimate: Literal["first", "only", "none"] = "first"
     """Print the hours of the trainings that remain, measured in a few steps of each: before them, or without them."""
+    search: Search = Field(default_factory=dict)
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -116,7 +117,7 @@ class RowRun:
     recipe: Recipe
     folders: tuple[Path, ...]
     splits: Mapping[str, str]
-    beam_size: int
+    search: Overrides
     metrics: str
     stage: int | None = None
     submission: Path | None = None
@@ -169,10 +170,10 @@ class RowRun:
         return [read_checksum(weights_path(folder, self.stage)) for folder in self.folders]
 
     def _settings(self, split: str) -> dict[str, Any]:
-        if self.recipe.task != "captioning":
-            return {"task": self.recipe.task, "split": split, "beam_size": self.beam_size, "weights": self._weights()}
-        config, search = _read_config(self.folders[0]), {"beam_size": self.beam_size}
-        return {**caption_settings(config, split, search, self.metrics), "weights": self._weights()}
+        settings = {"task": self.recipe.task, "split": split, **self.search}
+        if self.recipe.task == "captioning":
+            settings = caption_settings(_read_config(self.folders[0]), split, self.search, self.metrics)
+        return {**settings, "weights": self._weights()}
 
     def commands(self) -> list[list[str]]:
         """Return the training unless it is finished, and the evaluation of each split without scores."""
@@ -180,7 +181,7 @@ class RowRun:
         commands = [] if self.is_trained() else [[*self.train, *plugins]]
         if not self.is_scored or self.is_evaluated():
             return commands
-        rest = ["--beam-size", str(self.beam_size)]
+        rest = search_arguments(self.search)
         if self.stage is not None:
             rest += ["--stage", str(self.stage)]
         if self.submission is not None:
@@ -234,7 +235,7 @@ def make_runs(table: PaperTable, options: TableOptions, out: Path) -> tuple[list
     for key in options.rows:
         if key not in rows:
             raise ConfigError(f"{table.name} has no row {key!r}; {did_you_mean(key, rows)}")
-    runs, ensembles, beam_size = [], [], options.beam_size or table.beam_size
+    runs, ensembles, search = [], [], {**table.search, **options.search}
     splits = {name: f" on {name}" for _, _, name in (metric.partition(" on ") for metric in table.metrics) if name}
     for key, row in rows.items():
         if options.rows and key not in options.rows:
@@ -253,7 +254,7 @@ def make_runs(table: PaperTable, options: TableOptions, out: Path) -> tuple[list
         folders, stage = _folders(row, table, options, out)
         metrics, submission = "fast" if options.scenes else "auto", out / table.name / key if of_server else None
         scored = splits or {table.split or options.split: ""}
-        single = RowRun(key, recipe, (), scored, beam_size, metrics, stage, submission, features)
+        single = RowRun(key, recipe, (), scored, search, metrics, stage, submission, features)
         of_row: list[RowRun] = []
         for seed, folder in enumerate(folders):
             seeds = tuple(f"{stage}.seed={seed}" for stage in stage_names(recipe) if several)
@@ -396,8 +397,8 @@ def _write_table(
             scores.setdefault(row.key, []).append(evaluated)
     notes = {row.key: row.remark for row in runs if row.remark}
     notes |= {row.key: f"training failed: {failed[name]}" for row in runs for name in failed if row.uses(name)}
-    split, beam_size = table.split or options.split, options.beam_size or table.beam_size
-    result = score_table(table, scores, notes, split, beam_size, scenes=options.scenes)
+    split, search = table.split or options.split, {**table.search, **options.search}
+    result = score_table(table, scores, notes, split, search, scenes=options.scenes)
     page, text = out / f"{table.name}.html", out / f"{table.name}.md"
     write_text(text, markdown(result))
     write_score_page(result, page)

@@ -250,9 +250,9 @@ def find_changed(options: Config, names: Iterable[str]) -> list[str]:
     return [name for name in names if getattr(options, name) != fields[name].default]
 
 
-def reject_captioner_options(run: Run, names: Iterable[str]) -> None:
-    """Raise ConfigError where an option for captioners is named for the run of another task."""
-    for name in names:
+def reject_captioner_options(run: Run, options: Config, names: Iterable[str], search: Overrides) -> None:
+    """Raise ConfigError where one of the named options, for captioners, is set for the run of another task."""
+    for name in (*find_changed(options, names), *(search.keys() - {"beam_size"})):
         raise ConfigError(
             f"--{name.replace('_', '-')} is for captioners, but {run.folder} was trained for {run.task.name}; leave it "
             "out"
@@ -271,12 +271,12 @@ def load_examples(run: Run, split: str, features: Path | None = None) -> Any:
     return examples
 
 
-def predict(run: Run, examples: Any, beam_size: int) -> dict[str, Any]:
-    """Return the predictions for all examples of a split, by id."""
+def predict(run: Run, examples: Any, search: Overrides) -> dict[str, Any]:
+    """Return the predictions for all examples of a split, by id; search: what is set over the model's own."""
     predictions: dict[str, Any] = {}
     with inference(run.model, PackedWeights()) as model, progress_bar(f"predicting {examples.source}") as update:
         for indices in np.array_split(np.arange(len(examples)), -(-len(examples) // CHUNK_SIZE)):
-            predictions |= predict_split(run.task, model, examples, indices, beam_size=beam_size)
+            predictions |= predict_split(run.task, model, examples, indices, search)
             update(len(predictions), len(examples))
     return predictions
 
@@ -343,8 +343,8 @@ def evaluate_task(
     run: Run,
     split: str,
     path: Path,
+    search: Overrides,
     *,
-    beam_size: int = 3,
     features: Path | None = None,
     submission_dir: Path | None = None,
     algorithm: str | None = None,
@@ -359,9 +359,9 @@ def evaluate_task(
             f"no server takes predictions of {run.task.name}, as of {run.folder}; leave out --submission-dir"
         )
     task, examples = run.task, load_examples(run, split, features)
-    predictions = predict(run, examples, beam_size)
+    predictions = predict(run, examples, search)
     settings: dict[str, object] = {"task": task.name, "split": split, "examples": len(predictions)}
-    settings |= {"beam_size": beam_size, "weights": [run.weights]}
+    settings |= {"beam_size": _beam_size(run.config, search), "weights": [run.weights]}
     if path.parent != run.folder or features is not None:
         settings["data"] = to_json(replace_features(run.data(), features), path.parent)
     missing_targets = getattr(examples, "missing_targets", None)

@@ -28,7 +28,7 @@ import math
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -38,6 +38,7 @@ from legenda.config import merge
 from legenda.errors import ConfigError, did_you_mean
 from legenda.models.registry import configure_sizeless, describe_model, list_models
 from legenda.registry import PLUGIN_HINT, Registry
+from legenda.runtime.settings import Overrides
 
 if TYPE_CHECKING:
     from legenda.data.registry import Data
@@ -93,8 +94,8 @@ class PaperTable:
     name: that on the command line. source: paper and number of the table. metrics: the columns, by the names of
     `legenda.metrics` ("CIDEr-D", which the papers also call CIDEr); "accuracy on testA" is that of another split, and
     columns that only a server computes have no scores here. note: a remark. stages: "first" where the rows end with
-    cross-entropy. split: that of the scores, where the command line does not choose it. beam_size: that of the paper's
-    search.
+    cross-entropy. split: that of the scores, where the command line does not choose it. search: that of the paper, over
+    the models' own.
     """
 
     name: str
@@ -105,7 +106,7 @@ class PaperTable:
     note: str = ""
     stages: Stages = "all"
     split: str = ""
-    beam_size: int = 3
+    search: Overrides = field(default_factory=lambda: {"beam_size": 3})
 
     @property
     def is_of_server(self) -> bool:
@@ -294,7 +295,7 @@ def _library() -> _Library:
             for key, group in tables.items():
                 name = f"{paper}.{key}"
                 rows = tuple(_read_row(library, group, group.get("prefix", name), *row) for row in group["rows"])
-                known = ("title", "source", "note", "stages", "split", "beam_size")
+                known = ("title", "source", "note", "stages", "split", "search")
                 fields = {key: group[key] for key in known if key in group}
                 table = PaperTable(name=name, metrics=tuple(group["metrics"]), rows=rows, **fields)
                 library.tables[name] = table

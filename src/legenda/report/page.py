@@ -18,7 +18,7 @@ from typing import Self
 import numpy as np
 from pydantic import model_validator
 
-from legenda.config import Config, Count, NonNegativeInt
+from legenda.config import Config, NonNegativeInt
 from legenda.errors import ConfigError, DataError
 from legenda.io import write_text
 from legenda.metrics import Difference
@@ -44,8 +44,6 @@ class ReportOptions(Config):
     """Annotations to use instead of the runs', in any supported layout; required for imported models."""
     features: Path | None = None
     """The features of the images in --annotations."""
-    beam_size: Count = 3
-    """Hypotheses kept by beam search."""
     overlays: Path | None = None
     """A folder for the attention as PNG too: a sheet for each image and run, one tile for each word."""
     head: NonNegativeInt | None = None

@@ -16,7 +16,7 @@ from legenda.data.captions import CaptionDataset
 from legenda.decoding import GenerationOutput
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.comparison import RANKING_METRIC, compare_pairs
-from legenda.evaluation.evaluate import find_changed, generate, load_examples, predict, reject_captioner_options
+from legenda.evaluation.evaluate import generate, load_examples, predict, reject_captioner_options
 from legenda.evaluation.runs import CaptionerRun, Run, resolve_shared_data
 from legenda.evaluation.torch_captioner import to_arrays
 from legenda.metrics import compare
@@ -30,6 +30,7 @@ from legenda.report.overlay import average_heads, blank_canvas, draw_caption_att
 from legenda.report.page import ExampleCard, ModelRun, Report, ReportOptions, ScoreColumn, encoded_size, write_report
 from legenda.report.predictions import score_columns, score_with_intervals, select_examples, summarize
 from legenda.run_folder import HISTORY, find_seeds, stages_of
+from legenda.runtime.settings import Overrides
 from legenda.tasks.reporting import ReportedTask
 from legenda.training.checkpoint import read_history
 
@@ -42,10 +43,13 @@ _CANVAS_SIDE = 384
 """Pixels of the longer side of the canvas that replaces a missing image."""
 
 
-def write_caption_report(runs: Mapping[str, CaptionerRun], options: ReportOptions, folders: Sequence[Path] = ()) -> str:
+def write_caption_report(
+    runs: Mapping[str, CaptionerRun], options: ReportOptions, search: Overrides, folders: Sequence[Path] = ()
+) -> str:
     """Write the page of captioners, and the overlays where they are asked for, and return a summary.
 
-    folders: in the order of the runs, those of single runs and of the seeds of one; notes compare the latter.
+    search: what is set over the models' generation_config. folders: in the order of the runs, those of single runs and
+    of the seeds of one; notes compare the latter.
 
     Raise DataError where the runs have different images or the split has no references.
     """
@@ -56,7 +60,7 @@ def write_caption_report(runs: Mapping[str, CaptionerRun], options: ReportOption
     if options.head is not None:
         for name, run in runs.items():
             check_head(run, splits[name], options.head)
-    captions_by_run, results = predict_and_score(runs, splits, options.beam_size)
+    captions_by_run, results = predict_and_score(runs, splits, search)
     positions = _choose_examples(split, results, options)
     captions = {
         position: {name: by_id[split.ids[position]] for name, by_id in captions_by_run.items()}
@@ -80,7 +84,8 @@ def write_caption_report(runs: Mapping[str, CaptionerRun], options: ReportOption
         caption_card(split.ids[at], image, split.references[at], captions[at], results, with_heads=with_heads)
         for at, image in images.items()
     ]
-    lead, first = f", captions by beam search with beam size {options.beam_size}.", []
+    searches = dict.fromkeys(run.model.generation_config.replace(**search).describe() for run in runs.values())
+    lead, first = f", captions by {' and '.join(searches)}.", []
     if no_boxes != set(runs):
         lead += " Point at a word to see the attention when it was generated."
         first = [f"The attention shown is that of the last decoder layer over the encoded regions, {heads}."]
@@ -91,8 +96,10 @@ def write_caption_report(runs: Mapping[str, CaptionerRun], options: ReportOption
     return f"{summary}\n{options.overlays}: {write_overlays(options.overlays, by_id, options.head)} attention sheets"
 
 
-def write_task_report(runs: Mapping[str, Run], options: ReportOptions, folders: Sequence[Path] = ()) -> str:
-    """Write the page of runs of another task than captioning and return a summary.
+def write_task_report(
+    runs: Mapping[str, Run], options: ReportOptions, search: Overrides, folders: Sequence[Path] = ()
+) -> str:
+    """Write the page of runs of another task than captioning and return a summary; see `write_caption_report`.
 
     Raise an error where the runs have different tasks or examples, or the split has no references.
     """
@@ -105,10 +112,10 @@ def write_task_report(runs: Mapping[str, Run], options: ReportOptions, folders: 
             )
     task = first.task
     assert issubclass(task, ReportedTask)
-    reject_captioner_options(first, find_changed(options, _CAPTION_OPTIONS))
+    reject_captioner_options(first, options, _CAPTION_OPTIONS, search)
     splits = {name: load_examples(run, options.split) for name, run in runs.items()}
     split = common_split(runs, splits, options.split, task.noun, "report runs of the same data together")
-    predictions = {name: predict(run, splits[name], options.beam_size) for name, run in runs.items()}
+    predictions = {name: predict(run, splits[name], search) for name, run in runs.items()}
     results = {name: task.score_with_intervals(predictions[name], splits[name]) for name in runs}
     positions = _choose_examples(split, results, options)
     indices = np.array(positions, np.int64)
@@ -254,12 +261,12 @@ def _seed_notes(
 
 
 def predict_with_attention(
-    run: CaptionerRun, split: CaptionDataset, beam_size: int, *, positions: Sequence[int] | None = None
+    run: CaptionerRun, split: CaptionDataset, search: Overrides, *, positions: Sequence[int] | None = None
 ) -> dict[str, GeneratedCaption]:
-    """Return the best caption of each image with its attention, by id; one beam search for each image.
+    """Return the best caption of each image with its attention, by id; one search for each image.
 
-    positions: those of the images in the split, by default all. The weights stay in memory: about 20 kB for a caption
-    of 12 words, 8 heads and 50 regions.
+    search: what is set over the model's generation_config. positions: those of the images in the split, by default all.
+    The weights stay in memory: about 20 kB for a caption of 12 words, 8 heads and 50 regions.
     """
     vocabulary = run.model.require_vocabulary()
     captions: dict[str, GeneratedCaption] = {}
@@ -270,7 +277,7 @@ def predict_with_attention(
             captions[split.ids[position]] = extract_captions(captioned, vocabulary, image)[0]
 
     chosen = None if positions is None else np.asarray(positions, dtype=np.int64)
-    generate(run, split, {"beam_size": beam_size}, positions=chosen, attention_callback=keep)
+    generate(run, split, search, positions=chosen, attention_callback=keep)
     return captions
 
 
@@ -291,16 +298,16 @@ def check_head(run: CaptionerRun, split: CaptionDataset, head: int) -> None:
 
 
 def predict_and_score(
-    runs: Mapping[str, CaptionerRun], splits: Mapping[str, CaptionDataset], beam_size: int
+    runs: Mapping[str, CaptionerRun], splits: Mapping[str, CaptionDataset], search: Overrides
 ) -> tuple[dict[str, dict[str, GeneratedCaption]], dict[str, EvaluationResult]]:
-    """Return the captions of each run by id, from one beam search for each image, and their scores.
+    """Return the captions of each run by id, from one search for each image, and their scores.
 
     These are the metrics that need no Java and those of the data set, with 95 % bootstrap intervals over images.
     """
     captions, results = {}, {}
     for name, run in runs.items():
         split = splits[name]
-        captions[name] = predict_with_attention(run, split, beam_size)
+        captions[name] = predict_with_attention(run, split, search)
         predictions = {identity: caption.text for identity, caption in captions[name].items()}
         references = dict(zip(split.ids, split.references, strict=True))
         results[name] = score_with_intervals(predictions, references, split.score)

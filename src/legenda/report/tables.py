@@ -14,6 +14,7 @@ from rich.table import Table
 from legenda.io import write_text
 from legenda.papers import PaperTable
 from legenda.report.page import read_asset
+from legenda.runtime.settings import GenerationConfig, Overrides
 
 PAPER, HERE = "paper", "here"
 BLANK = "–"
@@ -91,13 +92,14 @@ def score_table(
     measured: Mapping[str, Sequence[RowScores]],
     notes: Mapping[str, str],
     split: str,
-    beam_size: int,
+    search: Overrides,
     *,
     scenes: bool,
 ) -> ScoreTable:
     """Return the table of the paper with the measured scores.
 
-    measured: the scores of the seeds of each row by its key, in 0..1. notes: remarks on rows, by key.
+    measured: the scores of the seeds of each row by its key, in 0..1. notes: remarks on rows, by key. search: what is
+    set over the models' generation_config.
     """
     metrics = (*table.metrics, *(["truth"] if scenes else []))  # a metric of the scenes, which no paper has
     rows = []
@@ -114,7 +116,7 @@ def score_table(
             f"{table.source}. Lines “{PAPER}” have its scores on COCO, lines “{HERE}” those of small models on the "
             "embedded scenes: the two are not comparable, only the rows among themselves are."
         )
-    below = [f"All scores times 100; {HERE}: the {split} split by beam search, beam {beam_size}."]
+    below = [f"All scores times 100; {HERE}: the {split} split, {GenerationConfig(**search).describe()}."]
     seeds = max(map(len, measured.values()), default=0)
     if seeds > 1:
         below.append(f"{HERE.capitalize()}: mean ± standard deviation over at most {seeds} seeds.")

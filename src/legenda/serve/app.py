@@ -17,7 +17,7 @@ from fastapi import Depends, FastAPI, Form, HTTPException, Response, UploadFile
 from fastapi import Request as HttpRequest
 from fastapi.responses import HTMLResponse
 from PIL import Image
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from legenda.config import merge
 from legenda.errors import ConfigError, LegendaError, did_you_mean
@@ -43,17 +43,29 @@ _PREVIEW_SIDE = 1024
 _FORMATS = ", ".join(FORMATS)
 
 
-class Settings(BaseModel):
-    """Fields of all requests for captions; those that are left out are the server's."""
+_LIMITS = {"beam_size": 20, "max_length": 100, "temperature": 5, "seed": 2**31}
+"""Fields of `GenerationConfig` that a request may set, and their greatest values in a request."""
+
+
+def _search_field(name: str) -> Any:
+    field = GenerationConfig.model_fields[name]
+    kind: Any = field.rebuild_annotation()
+    return Annotated[kind, Field(le=_LIMITS[name])] | None, Field(None, description=field.description)
+
+
+_Search = create_model("_Search", **{name: _search_field(name) for name in _LIMITS})
+
+
+class Settings(_Search):
+    """Fields of all requests for captions; those that are left out are the server's.
+
+    A temperature above 0 samples captions, 0 searches by beams.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
     model: str = Field("", description="the name of a model, by default the first")
     num_captions: int = Field(1, ge=1, le=10, description="number of captions; in beam search at most the beam size")
-    beam_size: int | None = Field(None, ge=1, le=20, description="number of beams")
-    max_length: int | None = Field(None, ge=1, le=100, description="most tokens of a caption, its end included")
-    temperature: float | None = Field(None, ge=0, le=5, description="0 for beam search; above 0, captions are sampled")
-    seed: int | None = Field(None, ge=0, le=2**31, description="seed of the sampling; equal seeds give equal captions")
 
     @model_validator(mode="before")
     @classmethod
@@ -67,13 +79,15 @@ class Settings(BaseModel):
         model = self.model or next(iter(models))
         if model not in models:
             raise ConfigError(f"there is no model {model!r}; {did_you_mean(model, list(models))}")
-        changes = self.model_dump(include={"beam_size", "max_length", "seed"}, exclude_none=True)
-        changes |= {"temperature": self.temperature} if self.temperature else {}
-        if self.temperature is not None and (self.temperature > 0) != bool(search.get("do_sample")):
+        changes = self.model_dump(include={*_LIMITS}, exclude_none=True)
+        temperature = changes.get("temperature")
+        if temperature == 0:
+            del changes["temperature"]
+        if temperature is not None and (temperature > 0) != bool(search.get("do_sample")):
             # the others are either of sampling or of beam search
             kept = {"beam_size", "seed", "max_length", "no_repeat_ngram_size", "forbidden_last_words"}
             search = {name: value for name, value in search.items() if name in kept}
-            changes["do_sample"] = self.temperature > 0
+            changes["do_sample"] = temperature > 0
         config = models[model].search_config({**search, **changes}, self.num_captions)
         return Request(model, self.num_captions, config)
 

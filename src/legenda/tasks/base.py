@@ -26,6 +26,7 @@ from legenda.models.packing import PackedWeights
 from legenda.models.registry import build_model, describe_model, list_models
 from legenda.regions import Regions
 from legenda.registry import Registry
+from legenda.runtime.settings import Overrides
 from legenda.text import Vocabulary
 
 
@@ -231,8 +232,11 @@ class Task(ABC):
 
     @staticmethod
     @abstractmethod
-    def predict(model: Any, split: Any, indices: np.ndarray, *, beam_size: int) -> dict[str, Any]:
-        """Return predictions for the examples at these indices by id, as JSON can hold them."""
+    def predict(model: Any, split: Any, indices: np.ndarray, search: Overrides) -> dict[str, Any]:
+        """Return predictions for the examples at these indices by id, as JSON can hold them.
+
+        search: what is set over the model's generation_config; tasks without a search ignore it.
+        """
 
     @staticmethod
     @abstractmethod
@@ -273,11 +277,11 @@ def _fields(value: object) -> dict[str, object] | None:
 
 
 def predict_split(
-    task: Task | type[Task], model: Model, split: Any, indices: np.ndarray, *, beam_size: int
+    task: Task | type[Task], model: Model, split: Any, indices: np.ndarray, search: Overrides
 ) -> dict[str, Any]:
     """Return the task's predictions."""
     with inference(model, PackedWeights()) as predictor:
-        return task.predict(predictor, split, indices, beam_size=beam_size)
+        return task.predict(predictor, split, indices, search)
 
 
 def set_vocabulary(model: Model, vocabulary: Vocabulary) -> None:

@@ -21,7 +21,7 @@ from legenda.models.base import inference
 from legenda.models.packing import PackedWeights
 from legenda.regions import Regions
 from legenda.run_folder import VOCABULARY
-from legenda.runtime.settings import GenerationConfig
+from legenda.runtime.settings import GenerationConfig, Overrides, override
 from legenda.tasks.base import Objective, ObjectiveConfig, Task, check_boxes, set_vocabulary
 from legenda.tasks.objectives import CrossEntropy
 from legenda.tasks.self_critical import Rewards, SelfCriticalObjective, check_rewards
@@ -130,10 +130,9 @@ class Captioning(Task):
         return score_captions({subset.ids[0]: subset.references[0][0]}, subset).keys()
 
     @staticmethod
-    def predict(model: Captioner, split: CaptionDataset, indices: np.ndarray, *, beam_size: int) -> dict[str, str]:
+    def predict(model: Captioner, split: CaptionDataset, indices: np.ndarray, search: Overrides) -> dict[str, str]:
         """Return the best caption of each image by its id."""
-        return generate_captions(
-            model, split, config=model.generation_config.replace(beam_size=beam_size), indices=indices
-        )
+        config = override(model.generation_config, search, model.require_vocabulary())
+        return generate_captions(model, split, config=config, indices=indices)
 
     score = staticmethod(score_captions)

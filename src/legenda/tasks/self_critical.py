@@ -301,7 +301,8 @@ class SelfCriticalObjective(CaptionObjective):
         self.loss_weights = (1 - xe_weight, xe_weight) if xe_weight else (1.0,)
         names = ("bos_token_id", "eos_token_id", "suppress_tokens", "finished_beams")
         defaults = {name: getattr(model.generation_config, name) for name in names}
-        self.generation_config = GenerationConfig(**defaults, max_length=self.settings.max_length)
+        search = {"max_length": self.settings.max_length, "beam_size": self.settings.num_samples}
+        self.generation_config = GenerationConfig(**defaults, **search)
 
     @torch.no_grad()
     def prepare(self, indices: np.ndarray, batch: Batch, epoch: int) -> PreparedBatch:  # noqa: ARG002
@@ -365,7 +366,7 @@ class SelfCriticalObjective(CaptionObjective):
             if settings.dropout:
                 memory = model.encode(regions)
             if settings.sample_method == "beam":
-                output = beam_search(model, memory, beam_size=settings.num_samples, generation_config=config)
+                output = beam_search(model, memory, generation_config=config)
                 return output.tokens, ~output.scores.isneginf(), baseline_tokens
             tokens = sample(model, memory, num_samples=settings.num_samples, generation_config=config).tokens
         return tokens, torch.ones_like(tokens[..., 0], dtype=torch.bool), baseline_tokens

@@ -50,6 +50,7 @@ class TrainingConfig(ObjectiveConfig):
     eval_every: PositiveInt = 1
     """Epochs between evaluations on the validation split; the last epoch is always evaluated."""
     eval_beam_size: Count = 3
+    """The `beam_size` of the search on the validation split."""
     eval_collapse_repeats: bool = False
     """Whether a word that follows itself in a caption is dropped before scoring, here and by default in `legenda
     evaluate` (MD-SAN and M2 as released; not in their reward)."""

@@ -70,7 +70,7 @@ def validate(
     """Return predictions and scores of the validation split, on every device."""
     split = task.validation
     local = np.arange(fabric.global_rank, len(split), fabric.world_size)
-    predictions = predict_split(task, model, split, local, beam_size=config.eval_beam_size)
+    predictions = predict_split(task, model, split, local, {"beam_size": config.eval_beam_size})
     if config.eval_collapse_repeats:
         predictions = collapse_repeats(predictions)
     if fabric.world_size == 1:

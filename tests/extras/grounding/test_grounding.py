@@ -105,7 +105,7 @@ def test_targets_are_those_of_the_release(released):
 
 def test_predicted_boxes_and_their_accuracy_are_those_of_the_release(released):
     model, split = released_model(released), released_split(released)
-    found = Grounding.predict(model, split, np.arange(5), beam_size=1)
+    found = Grounding.predict(model, split, np.arange(5), {"beam_size": 1})
     best = released["out.boxes_clipped"][torch.arange(5), released["out.best"]]
     torch.testing.assert_close(torch.tensor(list(found.values())), best.float(), atol=1e-3, rtol=0)
     assert Grounding.score(found, split)["accuracy"] == pytest.approx(60.0)
@@ -148,6 +148,6 @@ def test_eight_expressions_are_learnt_by_heart(task, data, one_thread):  # noqa:
         divergence, apart = objective(batch)
         (divergence / counts[0] + apart / counts[1] / 2).backward()
         optimizer.step()
-    predictions = task.predict(model.eval(), data.train, positions, beam_size=1)
+    predictions = task.predict(model.eval(), data.train, positions, {"beam_size": 1})
     assert list(predictions) == list(data.train.ids)
     assert task.score(predictions, data.train)["accuracy"] == 100.0

@@ -125,7 +125,7 @@ def test_eight_pairs_are_learned_to_the_letter(task, options):
         optimizer.zero_grad()
         loss_of(objective, range(8)).backward()
         optimizer.step()
-    predictions = task.predict(model.eval(), task.train, np.arange(8), beam_size=4)
+    predictions = task.predict(model.eval(), task.train, np.arange(8), {"beam_size": 4})
     assert predictions["s0"] == "ein Mann reitet auf einem Pferd."  # detokenized
     assert task.score(predictions, task.train) == pytest.approx(
         dict.fromkeys(("BLEU", "tokenized BLEU", "chrF", "exact"), 100.0)

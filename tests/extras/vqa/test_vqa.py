@@ -51,7 +51,7 @@ def test_eight_questions_are_learnt_by_heart(task, data, one_thread):  # noqa: A
         optimizer.zero_grad()
         objective(batch).backward()
         optimizer.step()
-    predictions = task.predict(model.eval(), data.train, positions, beam_size=1)
+    predictions = task.predict(model.eval(), data.train, positions, {"beam_size": 1})
     assert list(predictions) == list(data.train.ids)
     assert task.score(predictions, data.train)["accuracy"] == 100.0
 
@@ -95,7 +95,7 @@ def test_a_run_keeps_words_and_answers_and_is_continued_with_them(data, tmp_path
     model = load_any(tmp_path / "run")
     assert (model.vocabulary, model.answers) == (data.vocabulary, data.answers)
     positions = np.arange(len(data.validation))
-    score = task.score(task.predict(model, data.validation, positions, beam_size=1), data.validation)
+    score = task.score(task.predict(model, data.validation, positions, {"beam_size": 1}), data.validation)
     assert score["accuracy"] == pytest.approx(trained.best)
     others = replace(
         data, vocabulary=QuestionVocabulary(("<pad>", "<unk>", "how")), answers=AnswerVocabulary(("perhaps",))

@@ -21,6 +21,7 @@ from legenda.extras.vqa.co_attention import (
     iter_batches,
 )
 from legenda.metrics.results import EvaluationResult, Example, Prediction, mean_with_ci, means_by_group
+from legenda.runtime.settings import Overrides
 from legenda.tasks.base import Batch, Loss, PreparedBatch, batch_to_regions, regions_to_batch
 
 
@@ -93,10 +94,12 @@ class Grounding(CoAttentionTask):
 
     @staticmethod
     def predict(
-        model: Grounder, split: ExpressionDataset, indices: np.ndarray, *, beam_size: int
+        model: Grounder,
+        split: ExpressionDataset,
+        indices: np.ndarray,
+        search: Overrides,  # noqa: ARG004
     ) -> dict[str, list[float]]:
-        """Return boxes x1 y1 x2 y2 in pixels; there is no search, so `beam_size` is ignored."""
-        del beam_size
+        """Return boxes x1 y1 x2 y2 in pixels; there is no search."""
         boxes: dict[str, list[float]] = {}
         for expressions, regions in iter_batches(model, split, indices):
             sizes = np.array([expression.size for expression in expressions], np.float32)

@@ -25,6 +25,7 @@ from legenda.extras.translation.subwords import (
 from legenda.metrics.results import EvaluationResult, Example, MetricWithCI, Prediction, mean_with_ci
 from legenda.models.base import inference
 from legenda.run_folder import SUBWORDS, VOCABULARY
+from legenda.runtime.settings import GenerationConfig, Overrides
 from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, set_vocabulary
 from legenda.tasks.objectives import PADDING, cross_entropy
 from legenda.tasks.reporting import ReportedTask
@@ -56,11 +57,20 @@ class EncodedLines:
         return pad_sequence(lines, batch_first=True, padding_value=PADDING)
 
 
-def translate(model: Translator, sentences: Sequence[str], *, beam_size: int = 4, batch_size: int = 64) -> list[str]:
+def translate(
+    model: Translator,
+    sentences: Sequence[str],
+    *,
+    batch_size: int = 64,
+    generation_config: GenerationConfig | None = None,
+    **overrides: object,
+) -> list[str]:
     """Return the best translation of each sentence as running text; an empty line stays empty.
 
-    Sentences of similar length share a batch. The model runs in evaluation mode.
+    Sentences of similar length share a batch. The model runs in evaluation mode. generation_config: by default the
+    model's with a beam size of 4; overrides: fields of it, such as max_length=64.
     """
+    config = (generation_config or model.generation_config.replace(beam_size=4)).replace(**overrides)
     device = next(model.parameters()).device
     encoded = [model.encode_text(sentence) for sentence in sentences]
     order = sorted((i for i, ids in enumerate(encoded) if len(ids) > 1), key=lambda i: len(encoded[i]))
@@ -69,7 +79,9 @@ def translate(model: Translator, sentences: Sequence[str], *, beam_size: int = 4
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
             source = pad_sequence([torch.tensor(encoded[i]) for i in batch], True, PADDING).to(device)
-            output = beam_search(translator, translator.encode(source), beam_size=beam_size, num_return_sequences=1)
+            output = beam_search(
+                translator, translator.encode(source), num_return_sequences=1, generation_config=config
+            )
             for i, tokens in zip(batch, output.tokens[:, 0].tolist(), strict=True):
                 translations[i] = model.decode_text(tokens)
     return translations
@@ -155,10 +167,10 @@ class Translation(ReportedTask):
         return self.score({subset.ids[0]: subset.references[0][0]}, subset).keys()
 
     @staticmethod
-    def predict(model: Translator, split: ParallelDataset, indices: np.ndarray, *, beam_size: int) -> dict[str, str]:
+    def predict(model: Translator, split: ParallelDataset, indices: np.ndarray, search: Overrides) -> dict[str, str]:
         """Return the best translations."""
-        subset = split.at(indices.tolist())
-        return dict(zip(subset.ids, translate(model, subset.sentences, beam_size=beam_size), strict=True))
+        subset, config = split.at(indices.tolist()), model.generation_config.replace(**search)
+        return dict(zip(subset.ids, translate(model, subset.sentences, generation_config=config), strict=True))
 
     @staticmethod
     def score(predictions: Mapping[str, Any], split: ParallelDataset) -> dict[str, float | None]:

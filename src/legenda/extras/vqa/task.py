@@ -25,6 +25,7 @@ from legenda.extras.vqa.text import AnswerVocabulary
 from legenda.metrics.results import EvaluationResult, Example, Prediction, mean_with_ci, means_by_group
 from legenda.metrics.vqa import evaluate_vqa, soft_targets
 from legenda.run_folder import ANSWERS
+from legenda.runtime.settings import Overrides
 from legenda.tasks.base import Batch, Loss, PreparedBatch, batch_to_regions, check_boxes, regions_to_batch
 
 _CORRECT = 0.5
@@ -103,9 +104,8 @@ class Vqa(CoAttentionTask):
         return self.score(dict.fromkeys(types.values(), ""), self.data.validation).keys()
 
     @staticmethod
-    def predict(model: Mcan, split: QuestionDataset, indices: np.ndarray, *, beam_size: int) -> dict[str, str]:
-        """Return the most probable answers; there is no search, so `beam_size` is ignored."""
-        del beam_size
+    def predict(model: Mcan, split: QuestionDataset, indices: np.ndarray, search: Overrides) -> dict[str, str]:  # noqa: ARG004
+        """Return the most probable answers; there is no search."""
         answers: dict[str, str] = {}
         for questions, regions in iter_batches(model, split, indices):
             predicted = model.answer(regions, [question.text for question in questions])
