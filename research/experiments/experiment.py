@@ -56,7 +56,8 @@ FOLDER = Path(__file__).parent
 _PARTS = ("data", "model", "training", "fine_tuning")
 _WORDING = ("title", "page", "notes", "withdrawn", "changes", "contrasts")
 """Parts of a file that decide nothing."""
-BEAM_SIZE = 3
+SEARCH: Mapping[str, object] = {"beam_size": 3}
+"""What `legenda evaluate` sets over a model's generation config."""
 MIN_SEEDS, FIRST_SEED, MIN_PILOT_SEEDS = 10, 100, 6
 """The fewest seeds of an experiment, the first of them, as lower ones are for pilots, and the fewest of a pilot."""
 MAX_SIZE_RATIO, MAX_TIME_RATIO = 1.02, 1.05
@@ -460,7 +461,7 @@ def experiment_runs(
         for condition in experiment.conditions.values():
             recipe = condition_recipe(condition).override(changes or {})
             folder = out / f"{condition.recipe}-{digest_of(recipe)[:8]}" / f"seed{seed}"
-            run = RowRun(condition.key, recipe, (folder,), {"test": ""}, BEAM_SIZE, "fast", is_scored=not changes)
+            run = RowRun(condition.key, recipe, (folder,), {"test": ""}, SEARCH, "fast", is_scored=not changes)
             yield ConditionRun(condition, seed, with_seed(recipe, seed, out), count_steps(recipe), run)
 
 
