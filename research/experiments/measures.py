@@ -44,13 +44,14 @@ NUM_BATCHES, BATCH_SIZE = 60, 32
 
 
 def describe_machine() -> str:
-    """Return the processor and the number of cores."""
+    """Return the processor, the number of cores, and the GPU on which trainings run where there is one."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     name = fields.get("model name") or platform.processor() or platform.machine()
     numbers = [f"{key.removeprefix('cpu ')} {fields[key]}" for key in ("cpu family", "model") if key in fields]
-    return ", ".join([name, *numbers, f"{os.cpu_count()} cores", f"torch {torch.__version__}"])
+    gpu = [torch.cuda.get_device_name()] if torch.cuda.is_available() else []
+    return ", ".join([name, *numbers, f"{os.cpu_count()} cores", *gpu, f"torch {torch.__version__}"])
 
 
 def collect(
@@ -76,7 +77,8 @@ def collect(
         seconds = read_json(run.folder / SECONDS, HINT)
         commit = seconds.pop("commit", None) or read_json(run.folder / CONFIG)["environment"]["commit"]
         condition["commits"] = sorted({*condition["commits"], commit})
-        condition["machines"] = sorted({*condition.get("machines", ()), describe_machine()})
+        machine = seconds.pop("machine", None) or describe_machine()
+        condition["machines"] = sorted({*condition.get("machines", ()), machine})
         values = {key: _value(metric, run, scores) for key, metric in experiment.metrics.items()}
         condition["seeds"][str(run.seed)] = {**values, "seconds": seconds}
         if run.recipe.data.kind == "karpathy":

@@ -32,7 +32,7 @@ from experiment import (
     required_seeds,
 )
 from filelock import FileLock, Timeout
-from measures import HINT, SECONDS, best_validation, collect, measured, read_results
+from measures import HINT, SECONDS, best_validation, collect, describe_machine, measured, read_results
 from page import RESULTS, WHICH, check_design, differences, is_timed, not_run, page_text, read_all, table_page
 from plots import draw_forest, draw_page
 from which import which_page
@@ -236,7 +236,7 @@ def _git(*arguments: str, cwd: Path) -> str | None:
 
 
 def run_condition(run: ConditionRun) -> None:
-    """Train and evaluate a run, unless that is done or another process is at it; keep its processor time and commit.
+    """Train and evaluate a run, unless that is done or another process is at it; keep its times, commit and machine.
 
     Raise LegendaError where it fails.
     """
@@ -257,7 +257,8 @@ def run_condition(run: ConditionRun) -> None:
                     if stop.code:
                         raise LegendaError(f"{run.folder}: legenda {command[0]} failed; remove the cause") from None
                 seconds[command[0]] = round(time.process_time() - started, 2)
-                seconds = {"commit": commit} | seconds | ({"resumed": True} if resumed else {})
+                about = {"commit": commit, "machine": describe_machine()}
+                seconds = about | seconds | ({"resumed": True} if resumed else {})
                 write_json(path, seconds)
     except Timeout:
         return
