@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 # cannot read their `Self` or Protocol, or because they tell a user of wrong shapes in words of their own.
 _CHECKED = [
     "attention",
-    "decoding.beam",
     "decoding.generation",
     "decoding.ensemble",
-    "decoding.sampling",
+    "decoding.search",
     "models.transformer",
     "models.layers",
     "extras.vqa.model",

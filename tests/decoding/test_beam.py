@@ -2,14 +2,15 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from legenda.decoding import beam_search, greedy
-from legenda.decoding.generation import check_scores
 from legenda.errors import DataError
+from legenda.runtime.generation import check_scores
 
 EOS = 0
 ALL = 1 + 3 + 9 + 27 + 81
@@ -131,4 +132,4 @@ def test_images_are_independent(table_model, num_return_sequences):
 
 def test_a_score_that_is_nan_is_refused_where_others_are_finite():
     with pytest.raises(DataError, match="the scores of image 1 of the batch are NaN or infinite"):
-        check_scores(torch.tensor([[0.0, -math.inf], [math.nan, 0.0]]))
+        check_scores(np.array([[0.0, -math.inf], [math.nan, 0.0]]))

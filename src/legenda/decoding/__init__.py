@@ -1,9 +1,8 @@
 """Generation of token sequences: beam search, greedy decoding and sampling with any decoder, and ensembles."""
 
-from legenda.decoding.beam import beam_search
 from legenda.decoding.ensemble import Ensemble
 from legenda.decoding.generation import Decoder, GenerationConfig, GenerationOutput, State, SupportsGeneration
-from legenda.decoding.sampling import greedy, sample
+from legenda.decoding.search import beam_search, greedy, sample
 
 __all__ = [
     "Decoder",

@@ -10,12 +10,14 @@ from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from legenda.errors import ConfigError, DataError
+from legenda.errors import ConfigError
 from legenda.regions import Memory, Regions
+from legenda.runtime.search import SearchOutput, Stepper
 from legenda.runtime.settings import GenerationConfig, Overrides
 
 
@@ -195,21 +197,28 @@ class GenerationOutput:
     scores: Float[Tensor, "B K"]
     attention: Float[Tensor, "B K T H N"] | None = None
 
-    def map(self, function: Callable[[Tensor], Tensor]) -> GenerationOutput:
-        """Return the output with a function applied to every tensor."""
-        attention = None if self.attention is None else function(self.attention)
-        return GenerationOutput(function(self.tokens), function(self.log_probs), function(self.scores), attention)
-
     @staticmethod
-    def join(outputs: Sequence[GenerationOutput]) -> GenerationOutput:
-        """Return the rows of all outputs of the same images, one output after the other."""
-        attention = [output.attention for output in outputs if output.attention is not None]
-        return GenerationOutput(
-            torch.cat([output.tokens for output in outputs], dim=1),
-            torch.cat([output.log_probs for output in outputs], dim=1),
-            torch.cat([output.scores for output in outputs], dim=1),
-            torch.cat(attention, dim=1) if attention else None,
-        )
+    def from_numpy(output: SearchOutput, device: torch.device) -> GenerationOutput:
+        """Return the output of a search as tensors on a device."""
+        values: Any = (None if x is None else torch.from_numpy(x).to(device) for x in vars(output).values())
+        return GenerationOutput(*values)
+
+
+@runtime_checkable
+class SearchesItself(Protocol):
+    """A model with a search of its own: one of transformers, or an exported one."""
+
+    def generate(
+        self,
+        inputs: Any,
+        config: GenerationConfig,
+        num_captions: int,
+        names: Sequence[str] | None = None,
+        *,
+        need_attention: bool = False,
+    ) -> GenerationOutput:
+        """Return `num_captions` sequences of each image; see `legenda.decoding.search.search`."""
+        ...
 
 
 def resolve_config(
@@ -227,57 +236,16 @@ def resolve_config(
     return config
 
 
-def check_scores(scores: Float[Tensor, "B K"]) -> None:
-    """Raise DataError where a score of an image is NaN, or none is finite."""
-    finite = scores.isfinite().any(dim=1) & ~scores.isnan().any(dim=1)
-    if not bool(finite.all()):
-        raise DataError(
-            f"the scores of image {int((~finite).nonzero()[0])} of the batch are NaN or infinite; look for extreme "
-            "values in its features, check the run with legenda inspect --verify, or compute in float32"
-        )
-
-
 def encode_inputs(model: SupportsGeneration, inputs: Regions | Memory | Tensor) -> Memory:
     """Return the memory of regions, which are encoded, or a memory as it is."""
     return inputs if isinstance(inputs, Memory) else model.encode(inputs)
 
 
-def count_repeated_ngrams(
-    log_probs: Float[Tensor, "B K V"], tokens: Int[Tensor, "B K T"], size: int
-) -> Float[Tensor, "B K V"]:
-    """Return how often each token has followed the last `size - 1` tokens of its row before, in the dtype and shape of
-    `log_probs`.
+class TorchStepper(Stepper):
+    """Step a decoder of PyTorch; see `Stepper`.
+
+    Raise ConfigError where the decoder's step is compiled but it has no state of fixed size.
     """
-    counts = torch.zeros_like(log_probs)
-    if tokens.shape[-1] < size:
-        return counts
-    ngrams = tokens.unfold(-1, size, 1)
-    same = (ngrams[..., :-1] == tokens[..., None, tokens.shape[-1] - size + 1 :]).all(dim=-1)
-    return counts.scatter_add_(-1, ngrams[..., -1], same.to(counts.dtype))
-
-
-def top_k_top_p_filter(
-    log_probs: Float[Tensor, "B K V"], top_k: int | None, top_p: float | None
-) -> Float[Tensor, "B K V"]:
-    """Return -inf for all but the `top_k` likeliest tokens, and then but the fewest whose probabilities reach `top_p`.
-
-    None turns either off. Of equally likely tokens exactly `top_k` are kept; the likeliest token always is.
-    """
-    if top_k is not None and top_k < log_probs.shape[-1]:
-        kept = log_probs.topk(top_k, dim=-1)
-        log_probs = torch.full_like(log_probs, float("-inf")).scatter(-1, kept.indices, kept.values)
-    if top_p is not None and top_p < 1:
-        ordered, tokens = log_probs.sort(dim=-1, descending=True)
-        probs = ordered.softmax(dim=-1)
-        preceding = probs.cumsum(dim=-1) - probs
-        is_removed = preceding >= top_p
-        is_removed[..., 0] = False
-        log_probs = log_probs.masked_fill(is_removed.scatter(-1, tokens, is_removed), float("-inf"))
-    return log_probs
-
-
-class Stepper:
-    """Run a decoder token by token and keep the state of its rows in between."""
 
     def __init__(
         self,
@@ -287,54 +255,45 @@ class Stepper:
         config: GenerationConfig,
         *,
         beam: bool,
+        need_attention: bool,
     ) -> None:
-        """Start with `num_rows` empty rows per image.
-
-        beam: suppress `beam_suppress_tokens` too, apply the temperature, to all tokens but the first as in AoANet's
-        release, and no `trigram_penalty`. Raise ConfigError where the decoder's step is compiled but it has no state of
-        fixed size.
-        """
-        self.decoder, self.memory, self.config = decoder, memory, config
-        self.temperature = config.temperature if beam else 1.0
+        self.decoder, self.memory, self.device = decoder, memory, memory.mask.device
+        super().__init__((len(memory), num_rows), config, beam=beam)
+        self._need_attention = need_attention
         self.state = self._init_state(num_rows)
-        self.started = False
-        self.trigram_penalty = 0.0 if beam else config.trigram_penalty
-        needs_history = self.trigram_penalty > 0 or config.no_repeat_ngram_size > 0 or bool(config.no_repeat_sets)
-        self.history = memory.mask.new_zeros(len(memory), num_rows, 0, dtype=torch.long) if needs_history else None
-        """Tokens of the rows, kept where what has occurred is penalized or blocked."""
-        self.repeat_sets: Tensor | None = None
 
-        def ids(tokens: tuple[int, ...]) -> Tensor | None:
-            return torch.tensor(tokens, device=memory.mask.device) if tokens else None
-
-        self.suppressed = ids(config.suppress_tokens + (config.beam_suppress_tokens if beam else ()))
-        self.forbidden_last = ids(config.forbidden_last_tokens)
-
-    def step(
-        self, tokens: Int[Tensor, "B K"], parents: Int[Tensor, "B K"] | None = None
-    ) -> tuple[Float[Tensor, "B K V"], Float[Tensor, "B K H N"] | None]:
-        """Return the log-probabilities of the tokens after `tokens`, in at least float32, and the attention weights.
-
-        Suppressed tokens have -inf; the others are not normalized again. parents: the earlier row that each row of
-        `tokens` continues, by default the row of the same index.
-        """
-        state = self.state if parents is None else self.state.reorder(parents)
-        logits, self.state = self._decode(tokens, state)
+    def decode(
+        self, tokens: np.ndarray, parents: np.ndarray | None
+    ) -> tuple[Float[Tensor, "B K V"], np.ndarray | None]:
+        """Return the log-probabilities of the tokens after `tokens`, and the attention weights if they are needed."""
+        state = self.state if parents is None else self.state.reorder(self.own(parents))
+        logits, self.state = self._step(self.own(tokens), state)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         log_probs = logits.clone() if self.decoder.returns_log_probs else logits.log_softmax(dim=-1)
-        if self.started and self.temperature != 1:
-            log_probs = (log_probs / self.temperature).log_softmax(dim=-1)
-        if self.suppressed is not None:
-            log_probs.index_fill_(-1, self.suppressed, float("-inf"))
-        if self.started and self.config.no_immediate_repeat:
-            log_probs.scatter_(-1, tokens.unsqueeze(-1), float("-inf"))
-        if self.started and self.forbidden_last is not None:
-            is_forbidden = tokens.unsqueeze(-1).eq(self.forbidden_last).any(dim=-1)
-            log_probs[..., self.config.eos_token_id].masked_fill_(is_forbidden, float("-inf"))
-        if self.history is not None and self.started:
-            self._handle_repetition(log_probs, tokens, parents)
-        self.started = True
-        return log_probs, self.state.attention
+        weights = self.state.attention if self._need_attention else None
+        return log_probs, None if weights is None else _to_numpy(weights)
+
+    def own(self, values: np.ndarray) -> Tensor:
+        """Return values as a tensor on the device."""
+        return torch.from_numpy(values).to(self.device)
+
+    def normalize(self, scores: Float[Tensor, "B K V"]) -> Float[Tensor, "B K V"]:
+        """Return scores as log-probabilities."""
+        return scores.log_softmax(dim=-1)
+
+    def pick(self, log_probs: Float[Tensor, "B K V"], tokens: np.ndarray) -> np.ndarray:
+        """Return the log-probability of one token of each row."""
+        return _to_numpy(log_probs.gather(-1, self.own(tokens).unsqueeze(-1)).squeeze(-1))
+
+    def top(
+        self, log_probs: Float[Tensor, "B K V"], scores: Float[Tensor, "B K V"], count: int, allowed: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the tokens with the largest scores, their scores and log-probabilities."""
+        if allowed is not None:
+            scores = scores.masked_fill(~self.own(allowed), float("-inf"))
+        values, tokens = scores.topk(min(count, scores.shape[-1]), dim=-1)
+        chosen = values if scores is log_probs else log_probs.gather(-1, tokens)
+        return _to_numpy(tokens), _to_numpy(values), _to_numpy(chosen)
 
     def _init_state(self, num_rows: int) -> State:
         if self.decoder.compiled_step is None:
@@ -347,31 +306,14 @@ class Stepper:
             )
         return state
 
-    def _decode(self, tokens: Int[Tensor, "B K"], state: object) -> tuple[Float[Tensor, "B K V"], State]:
+    def _step(self, tokens: Int[Tensor, "B K"], state: object) -> tuple[Float[Tensor, "B K V"], State]:
         if self.decoder.compiled_step is None:
             return self.decoder.step(tokens, state, self.memory)
         torch.compiler.cudagraph_mark_step_begin()
         # the next run of a CUDA graph overwrites its outputs
         return deepcopy(self.decoder.compiled_step(tokens, state, self.memory))
 
-    def _handle_repetition(
-        self, log_probs: Float[Tensor, "B K V"], tokens: Int[Tensor, "B K"], parents: Int[Tensor, "B K"] | None
-    ) -> None:
-        """Append the tokens to the history; penalize or block in place what repeats an n-gram or a set."""
-        assert self.history is not None
-        history = self.history
-        if parents is not None:
-            history = history.gather(1, parents.unsqueeze(-1).expand(-1, -1, history.shape[-1]))
-        self.history = history = torch.cat([history, tokens.unsqueeze(-1)], dim=-1)
-        if self.trigram_penalty:
-            log_probs -= self.trigram_penalty * count_repeated_ngrams(log_probs, history, 3)
-        if size := self.config.no_repeat_ngram_size:
-            log_probs.masked_fill_(count_repeated_ngrams(log_probs, history, size) > 0, float("-inf"))
-        if count := len(self.config.no_repeat_sets):
-            if self.repeat_sets is None:
-                sets = self.config.repeat_sets(log_probs.shape[-1])
-                self.repeat_sets = torch.from_numpy(sets).to(log_probs.device)
-            said = torch.zeros(*tokens.shape, count + 1, dtype=torch.bool, device=log_probs.device)
-            said.scatter_(-1, self.repeat_sets[history], True)
-            said[..., -1] = False
-            log_probs.masked_fill_(said[..., self.repeat_sets], float("-inf"))
+
+def _to_numpy(values: Tensor) -> np.ndarray:
+    """Return a tensor as an array, whose data another step does not change."""
+    return (values.float() if values.dtype in (torch.bfloat16, torch.float16) else values).detach().cpu().numpy()

@@ -178,8 +178,7 @@ class ExportedModel(SelfSearchingCaptioner):
         search = self.captioner.search(
             images, config, num_captions=num_captions, names=names, need_attention=need_attention
         )
-        arrays = (None if values is None else torch.from_numpy(values) for values in vars(search.output).values())
-        return GenerationOutput(*arrays)  # type: ignore[arg-type]
+        return GenerationOutput.from_numpy(search.output, torch.device("cpu"))
 
 
 @dataclass(frozen=True)

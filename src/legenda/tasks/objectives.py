@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from legenda.data.captions import EncodedCaptions
-from legenda.decoding.sampling import sample_token
+from legenda.decoding.search import sample_token
 from legenda.models import Captioner
 from legenda.regions import Memory
 from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, batch_to_regions, regions_to_batch
