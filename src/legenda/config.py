@@ -75,7 +75,7 @@ class Config(BaseModel, metaclass=_ConfigMeta):
         return type(self)(**{name: getattr(self, name) for name in self.model_fields_set} | changes)
 
 
-def merge(base: type[C] | C, changes: Mapping[str, Any], name: str) -> C:
+def merge(base: type[C] | C, changes: Mapping[str, object], name: str) -> C:
     """Return a configuration with `changes` over `base`: an instance, or a class with its defaults.
 
     The changes may come from Python, TOML or JSON: lists become tuples, as does a single path, strings become paths,

@@ -51,7 +51,7 @@ def export_captioner(
     format: Format = "onnx",
     max_length: int | None = None,
     int8: bool = False,
-    config: Mapping[str, Any] = types.MappingProxyType({}),
+    config: Mapping[str, object] = types.MappingProxyType({}),
 ) -> ExportReport:
     """Write the model into the folder `out`, which `legenda.open` takes, and check it.
 

@@ -334,7 +334,7 @@ def _parse_int(digits: str) -> int:
 class _PlainUnpickler(pickle.Unpickler):
     """Unpickle containers, numbers and text; `allowed` replaces globals by name, and every other one is refused."""
 
-    def __init__(self, file: BinaryIO, allowed: Mapping[str, Any]) -> None:
+    def __init__(self, file: BinaryIO, allowed: Mapping[str, object]) -> None:
         super().__init__(file, encoding="latin-1")  # as Python 2 wrote bytes
         self._allowed = allowed
 

@@ -22,7 +22,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, SkipValidation, model_validator
 
@@ -33,7 +33,7 @@ from legenda.hub import find_model
 from legenda.io import read_text
 from legenda.models import describe_model
 from legenda.models.registry import Entry, configure_sizeless, describe_decoder
-from legenda.run_folder import CONFIG, name_stages, read_config, split_model, stage_name, stages_of
+from legenda.run_folder import CONFIG, RunConfig, name_stages, read_config, split_model, stage_name, stages_of
 from legenda.training.config import TrainingConfig
 
 __all__ = ["Data", "Recipe", "read_recipe", "recipe_from_dict", "recipe_to_toml"]
@@ -65,10 +65,10 @@ class Recipe(Config):
     """The name of the registered task that is created from the opened data."""
     model: str
     """The name of the model."""
-    model_overrides: Mapping[str, Any] = Field(default_factory=dict)
+    model_overrides: Mapping[str, object] = Field(default_factory=dict)
     """Fields of the model's configuration that differ from those of the named model; the size of the vocabulary and the
     width of the features follow from the data."""
-    data: Annotated[SkipValidation[Any], DATASETS.of_kind()]
+    data: Annotated[SkipValidation[Data], DATASETS.of_kind()]
     """The settings of the data."""
     init_from: Path | None = None
     """The trained run, or packaged model, whose weights and vocabulary the first stage starts with."""
@@ -93,20 +93,20 @@ class Recipe(Config):
             raise ConfigError("--stages first needs a recipe of two stages; this one has one")
         return self.replace(stages=self.stages[:1]) if stages == "first" else self
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the recipe as dictionaries, lists and scalars, in the form of its TOML."""
         model = {"name": self.model, **to_json(self.model_overrides)}
         plain = {name: to_json(value) for name in _PLAIN if (value := getattr(self, name)) is not None}
         return {**plain, "model": model, "data": to_json(self.data), **to_json(name_stages(self.stages))}
 
-    def override(self, changes: Mapping[str, Any]) -> Recipe:
+    def override(self, changes: Mapping[str, object]) -> Recipe:
         """Return the recipe with fields changed, as in {"model": {"dim": 64}, "training": {"epochs": 3}}.
 
         Raise ConfigError for an unknown field, which names the nearest one, and for a wrong value.
         """
         parts = name_stages(self.stages)
         known = (*_PLAIN, "model", "data", *parts)
-        values: dict[str, Any] = {}
+        values: dict[str, object] = {}
         for name, change in changes.items():
             if name not in known:
                 raise ConfigError(f"a recipe has no part {name!r}; {self._suggest(name)}")
@@ -132,23 +132,23 @@ class Recipe(Config):
                 configure_sizeless(recipe.model, {**recipe.model_overrides, **stage.dropout})  # raises
         return recipe
 
-    def _override_data(self, change: Mapping[str, Any]) -> Any:
+    def _override_data(self, change: Mapping[str, object]) -> Data:
         if change.get("kind", self.data.kind) == self.data.kind:
             return merge(self.data, change, "data")
         data = DATASETS.configure(change, "data")
         log_dropped("data", self.data, data, change)
         return data
 
-    def _override_model(self, change: Mapping[str, Any]) -> dict[str, object]:
+    def _override_model(self, change: Mapping[str, object]) -> dict[str, object]:
         change = dict(change)
-        name, old = change.pop("name", self.model), self.model_overrides
+        name, old = str(change.pop("name", self.model)), self.model_overrides
         entry, dropped = describe_model(name), []
         own, attention = old.get("attention_options"), old.get("attention")
         if own and change.get("attention", attention) != attention:  # another one has others
             old = {field: value for field, value in old.items() if field != "attention_options"}
             dropped.append(f"model.attention_options={json.dumps(to_json(own))}")
-        elif own and isinstance(change.get("attention_options"), Mapping):
-            change["attention_options"] = {**own, **change["attention_options"]}
+        elif isinstance(own, Mapping) and isinstance(other := change.get("attention_options"), Mapping):
+            change["attention_options"] = {**own, **other}
         overrides = {**old, **change}
         if name != self.model:
             overrides, lost = _rename("model", entry, old, change)
@@ -187,9 +187,9 @@ class Recipe(Config):
         return did_you_mean(name, ("model", "data", *stage_names(self)))
 
 
-def _with_name(decoder: Any) -> dict[str, Any] | None:
+def _with_name(decoder: object) -> dict[str, object] | None:
     """Return the options of a decoder, which may be given as its name; None for no decoder of another model."""
-    return {"name": decoder} if isinstance(decoder, str) else None if decoder is None else dict(decoder)
+    return {"name": decoder} if isinstance(decoder, str) else dict(decoder) if isinstance(decoder, Mapping) else None
 
 
 def _rename(
@@ -210,36 +210,37 @@ def stage_names(recipe: Recipe) -> tuple[str, ...]:
     return tuple(name_stages(recipe.stages))
 
 
-def parse_changes(assignments: Iterable[str]) -> dict[str, Any]:
+def parse_changes(assignments: Iterable[str]) -> dict[str, object]:
     """Return key=value assignments, such as training.epochs=3, as nested dictionaries.
 
     Values are TOML; what is no TOML is a string, and between brackets a list of strings. Raise ConfigError for an
     assignment without key or value.
     """
-    changes: dict[str, Any] = {}
+    changes: dict[str, object] = {}
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         if not equals or not all(key.split(".")):
             raise ConfigError(f"{assignment!r} is no change of a recipe; write KEY=VALUE, as in training.epochs=3")
-        change = _parse_value(text)
-        for name in reversed(key.split(".")):
+        *parts, last = key.split(".")
+        change = {last: _parse_value(text)}
+        for name in reversed(parts):
             change = {name: change}
         changes = _join(changes, change)
     return changes
 
 
-def _join(first: Any, second: Any, name: str = "") -> Any:
-    """Return both values of a field, the second before the first; a name joins the fields of what it names.
+def _join(first: Mapping[str, object], second: Mapping[str, object]) -> dict[str, object]:
+    """Return both tables of fields, the second before the first; a name joins the fields of what it names.
 
     So model=ngsan and model.num_layers=1 mean the same in any order.
     """
-    if not isinstance(first, Mapping) and not isinstance(second, Mapping):
-        return second
-    key = "name" if name in ("model", "decoder") else "kind"
-    first, second = (value if isinstance(value, Mapping) else {key: value} for value in (first, second))
     joined = dict(first)
     for field, value in second.items():
-        joined[field] = _join(first[field], value, field) if field in first else value
+        before = joined.get(field, value)
+        if field in joined and (isinstance(before, Mapping) or isinstance(value, Mapping)):
+            key = "name" if field in ("model", "decoder") else "kind"
+            value = _join(*(part if isinstance(part, Mapping) else {key: part} for part in (before, value)))
+        joined[field] = value
     return joined
 
 
@@ -293,14 +294,14 @@ def _of_run(folder: Path) -> Recipe:
     return recipe_from_dict({part: changed.get(part, value) for part, value in config.items() if part not in _OF_RUNS})
 
 
-def _model_of(config: Mapping[str, Any], folder: Path) -> tuple[str, dict[str, Any]]:
+def _model_of(config: RunConfig, folder: Path) -> tuple[str, dict[str, object]]:
     """Return the name of a run's model, and its options but those that follow from the data."""
     name, options = split_model(config, folder)
     derived = (*describe_model(name).config.derived, "backbone")
     return name, {key: value for key, value in options.items() if key not in derived}
 
 
-def recipe_from_dict(content: Mapping[str, Any]) -> Recipe:
+def recipe_from_dict(content: Mapping[str, object]) -> Recipe:
     """Return the recipe of a dictionary in the form of `Recipe.to_dict`."""
     content = dict(content)
     tables = stages_of(content)

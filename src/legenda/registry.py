@@ -13,12 +13,12 @@ from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from pkgutil import iter_modules, resolve_name
 from types import ModuleType
-from typing import Any, Generic, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from legenda.config import merge
+from legenda.config import C, merge
 from legenda.errors import ConfigError, LegendaError, did_you_mean
 
 __all__ = ["Registry", "load_plugin"]
@@ -33,7 +33,7 @@ PLUGIN_HINT = " (one of your own needs --plugin FILE, or load_plugin in Python)"
 _files: dict[str, Path] = {}
 """The files that `load_plugin` ran, by the names of their modules."""
 _entry_points_loaded = False
-_registries: list[Registry[Any]] = []
+_registries: list[Registry] = []
 
 
 class Registry(Generic[T]):
@@ -46,11 +46,11 @@ class Registry(Generic[T]):
     def __init__(self, kind: str, entries: Mapping[str, T | str]) -> None:
         self.kind = kind
         self._entries = entries
-        self._added: dict[str, tuple[Any, str]] = {}
+        self._added: dict[str, tuple[object, str]] = {}
         _registries.append(self)
 
     @cached_property
-    def own(self) -> dict[str, Any]:
+    def own(self) -> dict[str, object]:
         """The library's parts by name, those of legenda.extras included: each the part itself or "module:attribute"."""
         return {**self._entries, **_extras()[self.kind]}
 
@@ -63,7 +63,7 @@ class Registry(Generic[T]):
 
         return decorate
 
-    def add(self, name: str, part: Any, module: str = "") -> None:
+    def add(self, name: str, part: object, module: str = "") -> None:
         """Add a part; raise ConfigError for a name of the library, or of another module.
 
         module: where the part is defined, its own by default. A part that its module defines again, as a notebook does,
@@ -83,7 +83,7 @@ class Registry(Generic[T]):
             hint = did_you_mean(name, [*self.own, *self._added])
             raise ConfigError(f"there is no {self.kind} {name!r}; {hint}{PLUGIN_HINT}")
         part = self.own[name] if name in self.own else self._added[name][0]
-        return resolve_name(part) if isinstance(part, str) else part
+        return resolve_name(part) if isinstance(part, str) else cast(T, part)
 
     @property
     def registered(self) -> tuple[str, ...]:
@@ -97,12 +97,12 @@ class Registry(Generic[T]):
         """
         return OfKind(self)
 
-    def configure(self, settings: Mapping[str, Any], name: str) -> Any:
+    def configure(self: Registry[type[C]], settings: Mapping[str, object], name: str) -> C:
         """Return a configuration of the class that `kind` in the settings names; `name` is what messages call it."""
         kind = settings.get("kind")
         if not isinstance(kind, str):
             raise ConfigError(f"the {self.kind} names no kind; choose from {', '.join(self)}")
-        return merge(cast(Any, self.get(kind)), settings, name)
+        return merge(self.get(kind), settings, name)
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Check that a string annotated with this registry is a name in it."""
@@ -130,7 +130,7 @@ class OfKind:
     with those alone of the base class that annotates it.
     """
 
-    registry: Registry[Any]
+    registry: Registry
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Return the schema of the annotated class, preceded by the conversion of names and mappings."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypedDict, TypeVar, cast, get_origin, get_type_hints
 
 from legenda.errors import CheckpointError, ConfigError, DataError
 from legenda.io import check_format, check_regular, get_field, read_json
@@ -86,9 +86,16 @@ def name_stages(stages: Iterable[T]) -> dict[str, T]:
     return {stage_name(index): stage for index, stage in enumerate(stages)}
 
 
-def stages_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stages of a recipe or of config.json by their names, in order."""
-    return {name: config[name] for name in takewhile(config.__contains__, map(stage_name, count()))}
+def stages_of(config: Mapping[str, object]) -> dict[str, Mapping[str, object]]:
+    """Return the stages of a recipe or of config.json by their names, in order; raise ConfigError for one that is no
+    table.
+    """
+    stages = {}
+    for name in takewhile(config.__contains__, map(stage_name, count())):
+        if not isinstance(stage := config[name], Mapping):
+            raise ConfigError(f"{name} must be a table of options, not {stage!r:.80}")
+        stages[name] = stage
+    return stages
 
 
 @contextmanager
@@ -100,20 +107,25 @@ def as_checkpoint_error() -> Iterator[None]:
         raise CheckpointError(str(error)) from error
 
 
-_KINDS = {
-    "name": str,
-    "task": str,
-    "model": dict,
-    "data": dict,
-    "init_from": str,
-    "extractor": str | dict,
-    "environment": dict,
-    "format_version": int,
-}
-"""The types of parts that a folder may have, besides the stages; what reads a part checks what it holds."""
+class RunConfig(TypedDict, total=False):
+    """The parts of config.json besides the stages; what reads a part checks what it holds."""
+
+    name: str
+    summary: str
+    task: str
+    model: dict[str, object]
+    data: dict[str, object]
+    init_from: str
+    extractor: str | dict
+    environment: dict[str, str | None]
+    vocabulary: str
+    consensus: int | float
+    format_version: int
+    generation_config: dict[str, object]
+    imported: dict[str, object]
 
 
-def read_config(folder: Path, hint: str = "a folder of a model holds it; save or train the model again") -> Any:
+def read_config(folder: Path, hint: str = "a folder of a model holds it; save or train the model again") -> RunConfig:
     """Return the configuration of a folder, without the parts that are null.
 
     Raise DataError with the `hint` where it cannot be read, and CheckpointError where it is none or has a part of
@@ -130,17 +142,16 @@ def read_config(folder: Path, hint: str = "a folder of a model holds it; save or
         environment = content.get("environment")
         writer = environment.get("legenda") if isinstance(environment, dict) else None
         check_format(path, content.get("format_version"), writer)
-    kinds = _KINDS | dict.fromkeys(stages_of(content), dict)
-    with as_checkpoint_error():
-        for name in content.keys() & kinds.keys():
-            get_field(content, name, kinds[name], str(path), hint)
-        environment = content.get("environment", {})
-        if environment.get("folder") is not None:
+        stages = takewhile(content.__contains__, map(stage_name, count()))
+        for name, kind in (get_type_hints(RunConfig) | dict.fromkeys(stages, dict)).items():
+            if name in content:
+                get_field(content, name, dict if get_origin(kind) is dict else kind, str(path), hint)
+        if (environment or {}).get("folder") is not None:
             get_field(environment, "folder", str, f"the environment of {path}", hint)
-    return content
+    return cast(RunConfig, content)
 
 
-def split_model(config: Mapping[str, Any], folder: Path) -> tuple[str, dict[str, Any]]:
+def split_model(config: RunConfig, folder: Path) -> tuple[str, dict[str, object]]:
     """Return the name of the model in a configuration, and its options; raise CheckpointError where it has none."""
     options = dict(config.get("model", {}))
     if not isinstance(name := options.pop("name", None), str):

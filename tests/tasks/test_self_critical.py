@@ -191,7 +191,7 @@ def test_a_share_of_cross_entropy_is_mixed_in(monkeypatch):
     mixed = loss_of(task_with(model, num_samples=2, xe_weight=0.25), regions, captions)
     plain, batch = CrossEntropy(model, TrainingConfig(), NOTHING), batch_of(regions, captions)
     prepared = plain.prepare(np.array([7]), batch, 1)
-    total = plain(batch, *prepared.inputs)
+    (total,) = plain(batch, *prepared.inputs)
     assert prepared.normalizers == (5.0,)
     assert mixed.item() == pytest.approx((0.75 * alone + 0.25 * total / 5).item())
 

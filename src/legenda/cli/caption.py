@@ -4,7 +4,7 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -187,7 +187,8 @@ def _caption_job(options: CaptionOptions, out: Path) -> None:
     folder, flags = find_model(options.model), _flags(options)
     folder = folder if is_of_transformers(folder) else folder.resolve()
     limits = {name: getattr(options, name) for name in ("num_captions", "batch_size", "sentence")}
-    load_task = partial(load_captioner, folder, extractor, flags, {"search": options.search, **limits})
+    make = partial(CaptionTask, search=options.search, **limits)
+    load_task = partial(load_captioner, partial(open_pipeline, folder, extractor, **flags), make)
     load: Load = load_task
     if options.job.engine == "local":
         task = load_task(options.compute.device)
@@ -241,11 +242,9 @@ class CaptionTask:
         """Write nothing: captions need no store beside the shard's lines."""
 
 
-def load_captioner(
-    model: Path, extractor: str | None, options: Mapping[str, Any], settings: Mapping[str, Any], device: str
-) -> CaptionTask:
-    """Return the task of workers; options: further ones of `legenda.open`; settings: further fields of the task."""
-    return CaptionTask(open_pipeline(model, extractor, device, **options), **settings)
+def load_captioner(open: Callable[..., Pipeline], make: Callable[[Pipeline], CaptionTask], device: str) -> CaptionTask:
+    """Return the task of workers on a device."""
+    return make(open(device=device))
 
 
 def fingerprint(run: Path) -> str:

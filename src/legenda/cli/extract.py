@@ -101,10 +101,10 @@ def run(options: ExtractOptions) -> None:
     compute = options.computes()[0] if engine == "local" else ComputeOptions(device="cpu", precision=options.precision)
     extractor = load_extractor(name, compute, options.num_regions)
     identity = identify(extractor, sampling)
-    settings = {"identity": identity, "sampling": sampling, "batch_size": options.batch_size}
-    load: Load = partial(load_features, name, options.precision, options.num_regions, settings)
+    make = partial(FeatureTask, identity=identity, sampling=sampling, batch_size=options.batch_size)
+    load: Load = partial(load_features, name, options.precision, options.num_regions, make)
     if engine == "local":
-        task = FeatureTask(extractor, **settings)
+        task = make(extractor)
         load = lambda _: task  # noqa: E731
     process = partial(run_job, load=load, engine=engine, workers=workers, device=options.device)
     listing: Any = {"medium": medium, "allow_urls": options.job.allow_urls}

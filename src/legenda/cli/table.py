@@ -31,6 +31,7 @@ from legenda.report.tables import markdown, score_table, terminal_table, write_s
 from legenda.run_folder import (
     CONFIG,
     STAGE_WEIGHTS,
+    RunConfig,
     evaluation_path,
     name_stages,
     read_config,
@@ -279,7 +280,7 @@ def check_recipe(name: str, key: str, changes: Sequence[str]) -> tuple[Recipe, t
     try:
         parsed = parse_changes(changes)
         for part in ({"fine_tuning"} & parsed.keys()) - set(stage_names(recipe)):
-            if isinstance(parsed[part], Mapping) and parsed[part].keys() <= TrainingConfig.model_fields.keys():
+            if isinstance(fields := parsed[part], Mapping) and fields.keys() <= TrainingConfig.model_fields.keys():
                 del parsed[part]
                 changes = [change for change in changes if re.split("[.=]", change)[0] != part]
         recipe = recipe.override(parsed)
@@ -327,7 +328,7 @@ def _compare(folder: Path, recipe: Recipe, stage: int | None, changes: Sequence[
     return f"trained with {', '.join(remarks)}" if remarks else ""
 
 
-def _read_config(folder: Path) -> Any:
+def _read_config(folder: Path) -> RunConfig:
     return read_config(folder, "delete the folder to train the row again")
 
 

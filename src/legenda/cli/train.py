@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import tyro
 
@@ -65,7 +65,7 @@ class TrainOptions(Config):
     profile_steps: NonNegativeCount = 0
     """Steps to trace with PyTorch's profiler, into OUT/trace.json, which https://ui.perfetto.dev opens."""
 
-    def recipe(self) -> tuple[Recipe, dict[str, Any]]:
+    def recipe(self) -> tuple[Recipe, dict[str, object]]:
         """Return the recipe, and the changes of the command line as fields."""
         from legenda.papers import get_recipe
         from legenda.recipes import parse_changes, read_recipe
@@ -100,8 +100,8 @@ def run(arguments: Sequence[str]) -> None:
     out = options.out or Path("runs") / name
     if options.seeds == 1:
         return _train(options, recipe, changes, out)
-    for part in changes.keys() - {"data"}:
-        if isinstance(changes[part], dict) and "seed" in changes[part]:
+    for part, fields in changes.items():
+        if part != "data" and isinstance(fields, dict) and "seed" in fields:
             raise ConfigError(f"--seeds numbers the seeds from 0; leave out {part}.seed, or --seeds")
     if (out / CONFIG).exists():
         raise ConfigError(f"{out} holds a run; name another folder for those of the seeds with --out")

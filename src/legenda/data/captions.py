@@ -16,7 +16,8 @@ from zlib import crc32
 
 import numpy as np
 
-from legenda.config import Config, PositiveInt
+from legenda.config import PositiveInt
+from legenda.data.registry import Data
 from legenda.data.scenes import FEATURE_DIM, SCENES, SceneCounts, SceneSplit, truth_scores
 from legenda.data.scenes.dataset import scene_reader
 from legenda.errors import DataError
@@ -150,7 +151,7 @@ class DataModule:
     max_length: int | None = None
 
 
-class ScenesData(SceneCounts):
+class ScenesData(SceneCounts[CaptionDataset]):
     """The embedded scenes: how many of each split, and their seed."""
 
     kind: Literal["scenes"] = "scenes"
@@ -190,7 +191,7 @@ def without_gc() -> Iterator[None]:
             gc.enable()
 
 
-class CaptionedData(Config):
+class CaptionedData(Data[CaptionDataset]):
     """Captioned images, and how their captions become tokens; subclasses know where captions and regions are.
 
     Where there is no split val, about a fifth of the training images belongs to it, of more than 1,000 about 200.

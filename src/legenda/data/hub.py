@@ -12,7 +12,7 @@ from functools import partial
 from io import BytesIO
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from PIL import Image
@@ -183,7 +183,7 @@ class HubData(BackboneData):
 
     def extract(self) -> None:
         """Extract the features of all images; a stopped call is continued, from the start of the stream."""
-        fetchers: dict[str, Callable[[np.ndarray], list[Any]]] = {}
+        fetchers: dict[str, Callable[[np.ndarray], list[object]]] = {}
         places: dict[str, tuple[CaptionedImage, int]] = {}
         for part, group in groupby(self._read_rows(), _part):
             members = list(group)
@@ -216,13 +216,13 @@ class HubData(BackboneData):
         text = repr((self._open().digest, self.image_column, parts))
         return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=4).hexdigest()
 
-    def _fetcher(self, images: Sequence[CaptionedImage]) -> Callable[[np.ndarray], list[Any]]:
+    def _fetcher(self, images: Sequence[CaptionedImage]) -> Callable[[np.ndarray], list[object]]:
         """Return a function from positions in images of one part to the encoded images."""
         rows = [int(image.file.rpartition("-")[2]) for image in images]
         column, source = self.image_column, self._open()
         encoded = source.images(_part(images[0]), column)
 
-        def open_at(row: int) -> Iterator[Any]:
+        def open_at(row: int) -> Iterator[object]:
             return (values[column] for values in encoded.skip(row))
 
         if not self.streaming:
@@ -249,11 +249,11 @@ class _Stream:
     """
 
     def __init__(
-        self, open: Callable[[int], Iterator[Any]], rows: Sequence[int], window: int, source: HubSource, column: str
+        self, open: Callable[[int], Iterator[object]], rows: Sequence[int], window: int, source: HubSource, column: str
     ) -> None:
         self._open, self._rows, self._window, self._source, self._column = open, rows, window, source, column
-        self._values: dict[int, Any] = {}
-        self._iterator: Iterator[Any] = iter(())
+        self._values: dict[int, object] = {}
+        self._iterator: Iterator[object] = iter(())
         self._next = -1
         self._lock = threading.Lock()
 
@@ -282,7 +282,7 @@ def _part(image: CaptionedImage) -> str:
     return image.file.partition("/")[0]
 
 
-def _field(values: Any, column: str, where: str) -> object:
+def _field(values: object, column: str, where: str) -> object:
     """Return a field of a row by its name, a.b for one of a column of fields or of a list of them; None where one is.
 
     Raise DataError, naming the closest, for a field that is not there.
@@ -290,11 +290,13 @@ def _field(values: Any, column: str, where: str) -> object:
     for name in column.split("."):
         if values is None:
             return None
+        fields = []
         for value in values if isinstance(values, list) else [values]:
             if not isinstance(value, Mapping) or name not in value:
                 known = f"; {did_you_mean(name, map(str, value))}" if isinstance(value, Mapping) else ""
                 raise DataError(f"{where} has no field {name!r} of {column!r}{known}")
-        values = [value[name] for value in values] if isinstance(values, list) else values[name]
+            fields.append(value[name])
+        values = fields if isinstance(values, list) else fields[0]
     return values
 
 

@@ -63,7 +63,7 @@ class HubSource:
         if column not in known:
             raise DataError(f"{self.name} has no column {column!r}; {did_you_mean(column, known)}")
 
-    def rows(self, part: str, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    def rows(self, part: str, columns: Sequence[str]) -> Iterator[Mapping[str, object]]:
         """Yield the rows of some columns of text and numbers; raise DataError for columns of another kind."""
         rows = self.parts[part]
         for column in columns:
@@ -88,7 +88,7 @@ class HubSource:
         except Exception as error:  # the library raises exceptions of any type
             self.fail(error, [column])
 
-    def read(self, value: Any, *, allow_urls: bool) -> bytes:
+    def read(self, value: object, *, allow_urls: bool) -> bytes:
         """Return the bytes of an image; raise DataError for a path or an address that is not to be opened."""
         content, path = (value.get("bytes"), value.get("path")) if isinstance(value, Mapping) else (value, value)
         if isinstance(content, bytes):

@@ -3,40 +3,61 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from legenda.config import Config, NonNegativeInt, PositiveInt, map_paths
 from legenda.errors import CheckpointError, DataError, LegendaError
 from legenda.features.readers import split_kind
 from legenda.registry import Registry
-from legenda.run_folder import CONFIG
+from legenda.run_folder import CONFIG, RunConfig
 
 
-@runtime_checkable
-class Data(Protocol):
-    """The settings of a recipe's data: configurations of plain fields and paths, with their `kind`."""
+class Split(Protocol):
+    """The examples of a split, by position. source: what they are read from, for messages."""
 
     @property
-    def kind(self) -> str:
-        """The name of the kind of data."""
+    def ids(self) -> Sequence[str]:
+        """The names of the examples, all different."""
         ...
 
-    def replace(self, **changes: object) -> Self:
-        """Return a copy with fields changed."""
-        ...
+    @property
+    def source(self) -> str: ...
 
-    def open(self, progress: Callable[[str], None]) -> object:
+    def __len__(self) -> int: ...
+
+
+S = TypeVar("S", bound=Split)
+S_co = TypeVar("S_co", bound=Split, covariant=True)
+
+
+class OpenedData(Protocol[S_co]):
+    """A data set in use: its splits, and what else its task needs to create a model."""
+
+    @property
+    def train(self) -> S_co: ...
+
+    @property
+    def validation(self) -> S_co: ...
+
+
+class Data(Config, Generic[S]):
+    """The settings of a recipe's data, with splits of one class."""
+
+    kind: str
+
+    @abstractmethod
+    def open(self, progress: Callable[[str], None]) -> OpenedData[S]:
         """Return what the recipe's task is created from; `progress` gets lines about the steps of loading."""
-        ...
 
-    def split(self, name: str) -> Any:
+    @abstractmethod
+    def split(self, name: str) -> S:
         """Return one split by its name: train, val or test."""
-        ...
 
 
-DATASETS: Registry[type] = Registry(
+DATASETS: Registry[type[Data]] = Registry(
     "data set",
     {
         "scenes": "legenda.data.captions:ScenesData",
@@ -45,7 +66,7 @@ DATASETS: Registry[type] = Registry(
         "hf": "legenda.data.hub:HubData",
     },
 )
-"""A kind is a configuration with its name as `kind`, and with `open` and `split`, as `Data`."""
+"""A kind is a class of `Data` with its name as `kind`."""
 
 
 T = TypeVar("T")
@@ -77,7 +98,7 @@ def hold_out(examples: Sequence[T]) -> tuple[list[T], list[T]]:
     return parts
 
 
-class SplitSizes(Config):
+class SplitSizes(Data[S]):
     """How many examples each split of generated data has, and the seed; no two splits or seeds share an example."""
 
     train: PositiveInt
@@ -95,14 +116,14 @@ class SplitSizes(Config):
         return size
 
 
-def find_path(path: Path, config: Mapping[str, Any], folder: Path) -> Path:
+def find_path(path: Path, config: RunConfig, folder: Path) -> Path:
     """Return what a path in a configuration names: from the run folder, or from where that was during training."""
     trained_in = Path(config.get("environment", {}).get("folder") or folder)
     here, before = (Path(os.path.normpath(base / path)) for base in (folder.resolve(), trained_in))
     return before if split_kind(before)[0].exists() and not split_kind(here)[0].exists() else here
 
 
-def data_settings(config: Mapping[str, Any], folder: Path, file: str = CONFIG) -> Data:
+def data_settings(config: RunConfig, folder: Path, file: str = CONFIG) -> Data:
     """Return the settings of data in the "data" part of a configuration that is stored in a file of a run folder.
 
     Raise LegendaError where the part is missing, damaged, or of a plugin that is not loaded.

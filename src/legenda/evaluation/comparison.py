@@ -8,13 +8,13 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, cast
 
 import numpy as np
 
 from legenda.config import Config, NonNegativeInt, PositiveInt
 from legenda.data.captions import Scorer
-from legenda.data.registry import data_settings
+from legenda.data.registry import Data, data_settings
 from legenda.errors import ConfigError, DataError
 from legenda.hub import find_model, is_run_folder
 from legenda.io import read_json
@@ -30,7 +30,7 @@ from legenda.metrics.scoring import (
     read_single_predictions,
     seed_comparison_table,
 )
-from legenda.run_folder import CONFIG, evaluation_path, find_seeds, read_config
+from legenda.run_folder import CONFIG, RunConfig, evaluation_path, find_seeds, read_config
 
 _LOG = logging.getLogger(__name__)
 RANKING_METRIC = "CIDEr-D"
@@ -63,7 +63,7 @@ class _Scored:
     """Predictions of a file by id, with their scores, and the value of each that ranks them."""
 
     path: Path
-    predictions: Mapping[str, Any]
+    predictions: Mapping[str, object]
     scores: Scores[str]
     values: Mapping[str, float]
 
@@ -166,7 +166,7 @@ def score_per_image(
     return dataclasses.replace(scores, corpus=scores.corpus | score(captions), per_image=per_image)
 
 
-def _read_evaluation(path: Path) -> Mapping[str, Any]:
+def _read_evaluation(path: Path) -> Mapping[str, object]:
     """Return the content of a file of an evaluation, which may name a task and data; of other files, an empty one."""
     try:
         content = read_json(path)
@@ -246,7 +246,7 @@ def _score_captions(paths: Sequence[Path], references: Path | None, metrics: str
     return scored
 
 
-def _score_task(path: Path, content: Mapping[str, Any]) -> _Scored:
+def _score_task(path: Path, content: Mapping[str, object]) -> _Scored:
     """Return the predictions of a run of another task than captioning, scored on the data of the run."""
     from legenda.tasks.base import TASKS  # late: tasks train models, and import PyTorch
     from legenda.tasks.reporting import ReportedTask
@@ -259,16 +259,16 @@ def _score_task(path: Path, content: Mapping[str, Any]) -> _Scored:
         raise ConfigError(f"{path} has predictions of {task.name}, which has no scores of single examples to compare")
     if not isinstance(predictions, Mapping) or "split" not in content:
         raise DataError(f"{path} is not the file of an evaluation; write it again with legenda evaluate")
-    split = _open_data(path, content).split(content["split"])
+    split = _open_data(path, content).split(str(content["split"]))
     result = task.score_with_intervals(predictions, split)
     return _Scored(path, predictions, result.comparable, result.per_example)
 
 
-def _open_data(path: Path, content: Mapping[str, Any]) -> Any:
+def _open_data(path: Path, content: Mapping[str, object]) -> Data:
     """Return the data that an evaluation names, or those of the run whose folder holds it."""
     config = read_config(path.parent) if (path.parent / CONFIG).is_file() else {}
     if "data" in content:
-        return data_settings({**config, "data": content["data"]}, path.parent, path.name)
+        return data_settings(cast(RunConfig, {**config, "data": content["data"]}), path.parent, path.name)
     return data_settings(config, path.parent)
 
 
@@ -280,7 +280,7 @@ def read_stored_references(paths: Sequence[Path], option: str = "--references") 
     for path in paths:
         content = _read_evaluation(path)
         if isinstance(content.get("data"), dict) and "split" in content:
-            split = _open_data(path, content).split(content["split"])
+            split = _open_data(path, content).split(str(content["split"]))
             captions = {image: list(texts) for image, texts in zip(split.ids, split.references, strict=True)}
             return References(path, captions, {image: image for image in captions}), split.score
     names = " and ".join(map(str, paths[:2]))

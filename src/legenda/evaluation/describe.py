@@ -185,14 +185,15 @@ def _describe_scores(run: Run, path: Path) -> Iterator[str]:
     yield ""
 
 
-def _compute_intervals(run: Run, content: Mapping[str, Any]) -> Mapping[str, Interval | None]:
+def _compute_intervals(run: Run, content: Mapping[str, object]) -> Mapping[str, Interval | None]:
     """Return the intervals of the scores of captions; none where the data of the run cannot be read."""
-    if "captions" not in content or content.get("data") != run.config.get("data"):
+    captions = content.get("captions")
+    if not isinstance(captions, Mapping) or content.get("data") != run.config.get("data"):
         return {}
     try:
-        split = run.data().split(content["split"])
+        split = run.data().split(str(content["split"]))
         references = dict(zip(split.ids, split.references, strict=True))
-        return intervals(evaluate(content["captions"], references, metrics="fast"))
+        return intervals(evaluate(captions, references, metrics="fast"))
     except LegendaError:
         return {}
 

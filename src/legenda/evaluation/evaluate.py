@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from legenda.config import Config, to_json
 from legenda.data.captions import CaptionDataset, KarpathyData, stored_captions
-from legenda.data.registry import Data
+from legenda.data.registry import Data, Split
 from legenda.decoding import Ensemble, GenerationConfig, GenerationOutput
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, replace_features
@@ -32,7 +32,7 @@ from legenda.metrics import evaluate
 from legenda.models.base import inference
 from legenda.models.packing import PackedWeights
 from legenda.regions import Regions
-from legenda.run_folder import evaluation_path, stages_of
+from legenda.run_folder import RunConfig, evaluation_path, stages_of
 from legenda.runtime.settings import Overrides, override
 from legenda.tasks.base import predict_split
 from legenda.tasks.captioning import collapse_repeats as collapse
@@ -56,13 +56,13 @@ def choose_path(path: Path, model: Path, out: Path | None) -> Path:
 
 
 def caption_settings(
-    config: Mapping[str, Any],
+    config: RunConfig,
     split: str,
     search: Overrides,
     metrics: str,
-    data: Mapping[str, Any] | None = None,
+    data: object = None,
     collapse_repeats: bool | None = None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the settings of captions and their scores, except the weights, as the file holds them.
 
     config: the run's config.json. search: what is set over its generation_config. data: as JSON, where the data are
@@ -80,11 +80,10 @@ def caption_settings(
     }
 
 
-def _beam_size(config: Mapping[str, Any], search: Overrides) -> Any:
+def _beam_size(config: RunConfig, search: Overrides) -> object:
     """Return the number of beams of a search with a run's config.json."""
-    stored = config.get("generation_config")
-    of_run = stored.get("beam_size") if isinstance(stored, Mapping) else None
-    return search.get("beam_size", of_run or GenerationConfig().beam_size)
+    defaults = {"beam_size": GenerationConfig().beam_size}
+    return {**defaults, **config.get("generation_config", {}), **search}["beam_size"]
 
 
 def read_scores(path: Path, settings: Mapping[str, object]) -> ScoreDict | None:
@@ -259,21 +258,21 @@ def reject_captioner_options(run: Run, options: Config, names: Iterable[str], se
         )
 
 
-def load_examples(run: Run, split: str, features: Path | None = None) -> Any:
+def load_examples(run: Run, split: str, features: Path | None = None) -> Split:
     """Return a split of the run's data; raise LegendaError where it is empty or of another extractor.
 
     features: a store of the regions of its images, in place of those of the training.
     """
-    examples: Any = replace_features(run.data(), features).split(split)
+    examples = replace_features(run.data(), features).split(split)
     check_extractor(run, examples)
     if not len(examples):
         raise DataError(f"{examples.source} has no examples in the split {split!r}; choose another with --split")
     return examples
 
 
-def predict(run: Run, examples: Any, search: Overrides) -> dict[str, Any]:
+def predict(run: Run, examples: Split, search: Overrides) -> dict[str, object]:
     """Return the predictions for all examples of a split, by id; search: what is set over the model's own."""
-    predictions: dict[str, Any] = {}
+    predictions: dict[str, object] = {}
     with inference(run.model, PackedWeights()) as model, progress_bar(f"predicting {examples.source}") as update:
         for indices in np.array_split(np.arange(len(examples)), -(-len(examples) // CHUNK_SIZE)):
             predictions |= predict_split(run.task, model, examples, indices, search)
@@ -324,11 +323,11 @@ def evaluate_captions(
     """
     path = path or evaluation_path(run.folder, split, ensemble=bool(members), stage=run.stage)
     dataset = data.split(split)
-    other: dict[str, Any] | None = to_json(data, path.parent)
+    other = True
     with suppress(LegendaError):
-        if path.parent == run.folder and data == run.data():
-            other = None  # they are in config.json next to the file
-    settings = caption_settings(run.config, split, search, metrics, other, collapse_repeats)
+        other = path.parent != run.folder or data != run.data()  # config.json next to the file has those of the run
+    stored = to_json(data, path.parent) if other else None
+    settings = caption_settings(run.config, split, search, metrics, stored, collapse_repeats)
     captions = generate(run, dataset, search, members)
     settings = {"images": len(dataset), **settings, "weights": [member.weights for member in (run, *members)]}
     if settings["collapse_repeats"]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, Self
+from typing import NoReturn, Self, cast
 
 from legenda.compute import RunOptions
 from legenda.config import to_json
 from legenda.errors import ConfigError
 from legenda.features.extractors import resolve_extractor
 from legenda.images.extractor import Extractor
+from legenda.run_folder import RunConfig
 from legenda.runtime.captioner import OnnxCaptioner
 from legenda.runtime.folder import OF_RUN
 from legenda.runtime.settings import ChoiceConfig
@@ -32,11 +32,11 @@ class ExportedRun:
         return cls(folder, OnnxCaptioner.load(folder), options)
 
     @property
-    def config(self) -> Mapping[str, object]:
+    def config(self) -> RunConfig:
         """What export.json has of the run's config.json: how captions are searched for and chosen."""
         settings = self.captioner.settings
         parts = {name: to_json(getattr(settings, name)) for name in (*OF_RUN, "generation_config")}
-        return {**parts, "summary": self.summary}
+        return cast(RunConfig, {**parts, "summary": self.summary})
 
     @property
     def choice(self) -> ChoiceConfig:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from legenda.config import to_json
 from legenda.errors import LegendaError
 from legenda.images.identity import ExtractorIdentity
 from legenda.io import read_json
 from legenda.models.registry import describe_model
-from legenda.run_folder import CONFIG, EVALUATIONS, read_config, split_model, stages_of
+from legenda.run_folder import CONFIG, EVALUATIONS, RunConfig, read_config, split_model, stages_of
 from legenda.runtime.captioner import OnnxCaptioner
 from legenda.runtime.folder import read_exported
 
@@ -43,7 +42,7 @@ def inspect_exported(folder: Path, *, verify: bool = False) -> tuple[dict[str, o
     return facts, problems
 
 
-def describe_run(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+def describe_run(folder: Path, config: RunConfig) -> dict[str, object]:
     """Return facts about a run that its files state; what only its model knows is not among them."""
     name, options = split_model(config, folder)
     entry, extractor = describe_model(name), config.get("extractor")
@@ -63,7 +62,7 @@ def describe_run(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def inspect_files(folder: Path) -> dict[str, Any]:
+def inspect_files(folder: Path) -> dict[str, object]:
     """Return the facts of `describe_run` that are not empty; raise LegendaError where config.json is damaged."""
     config = read_config(folder, "a run folder holds it; train the run again")
     return {key: value for key, value in describe_run(folder, config).items() if value not in (None, [], {}, "")}

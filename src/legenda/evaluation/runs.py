@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -14,7 +14,7 @@ from torch import nn
 
 from legenda.compute import CPU, RunOptions
 from legenda.config import merge
-from legenda.data.registry import Data, data_settings
+from legenda.data.registry import Data, Split, data_settings
 from legenda.decoding import GenerationOutput
 from legenda.errors import CheckpointError, ConfigError, LegendaError
 from legenda.evaluation.exported import ExportedRun, without_data
@@ -29,7 +29,7 @@ from legenda.models.checkpoint import load_with_config, naming_file, not_a_capti
 from legenda.models.registry import summarize
 from legenda.models.weights import load_weights, read_checksum
 from legenda.regions import Regions
-from legenda.run_folder import CONFIG, weights_path
+from legenda.run_folder import CONFIG, RunConfig, weights_path
 from legenda.runtime.captioner import OnnxCaptioner
 from legenda.runtime.folder import SETTINGS, digest, is_exported
 from legenda.runtime.settings import ChoiceConfig, GenerationConfig
@@ -48,7 +48,7 @@ class Run:
 
     folder: Path
     model: Model
-    config: Mapping[str, Any]
+    config: RunConfig
     options: RunOptions = CPU
     stage: int | None = None
 
@@ -136,7 +136,7 @@ class CaptionerRun(Run):
     @property
     def choice(self) -> ChoiceConfig:
         """How captions are chosen; raise CheckpointError for values of config.json that are out of range."""
-        choice = {name: self.config[name] for name in ChoiceConfig.model_fields if name in self.config}
+        choice = {name: value for name, value in self.config.items() if name in ChoiceConfig.model_fields}
         with naming_file(self.folder / CONFIG):
             return merge(ChoiceConfig, choice, "config.json")
 
@@ -231,8 +231,9 @@ def load_run(name: str | Path, compute: RunOptions = CPU) -> Run:
 
         model, processor = load_hub_model(folder)
         compute.apply(model)
-        config = {"model": {"name": str(folder)}, "extractor": f"processor of {folder}"}
-        return HubRun(folder, model, config | {"imported": {"kind": "transformers"}}, compute, processor=processor)
+        config: RunConfig = {"model": {"name": str(folder)}, "extractor": f"processor of {folder}"}
+        config["imported"] = {"kind": "transformers"}
+        return HubRun(folder, model, config, compute, processor=processor)
     if is_exported(folder) and not weights_path(folder).exists():
         exported = ExportedRun.load(folder, compute)
         return CaptionerRun(folder, ExportedModel(exported.captioner).eval(), exported.config, compute)
@@ -309,7 +310,7 @@ def replace_features(data: Data, features: Path | None) -> Data:
     return data.replace(features=(features,) if isinstance(data.features, tuple) else features)
 
 
-def check_extractor(run: Run, split: Any) -> None:
+def check_extractor(run: Run, split: Split) -> None:
     """Raise ConfigError where the features of a split are not those of the run's extractor.
 
     Runs without the name of an extractor are not checked: imported ones, and those trained on unnamed features.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -68,17 +68,18 @@ class FeatureTask:
 
     def save(self, results: Sequence[ImageResult], path: Path) -> None:
         """Write the store of a shard, unless all its images failed."""
-        stored = [(image_id(result.line["image"]), *result.content) for result in results if result.content is not None]
+        done = [result for result in results if result.content is not None]
+        stored = [(image_id(str(result.line["image"])), *result.content) for result in done]
         if stored:
             write_store(path, stored, extractor=self.identity, sync=True)
 
 
 def load_features(
-    name: str, precision: Precision, num_regions: int | None, settings: Mapping[str, Any], device: str
+    name: str, precision: Precision, num_regions: int | None, make: Callable[[Extractor], FeatureTask], device: str
 ) -> FeatureTask:
-    """Return the task of workers with an extractor by name; settings: further fields of the task."""
+    """Return the task of workers with an extractor by name."""
     compute = ComputeOptions(device=device, precision=precision)
-    return FeatureTask(load_extractor(name, compute, num_regions), **settings)
+    return make(load_extractor(name, compute, num_regions))
 
 
 @dataclass(frozen=True)

@@ -235,7 +235,7 @@ MAX_ATTEMPTS = 2
 class ImageResult:
     """What a shard holds of an image: a line, with an "error" where it failed, and what the task saves of it."""
 
-    line: Mapping[str, Any]
+    line: Mapping[str, object]
     content: Any = None
 
 

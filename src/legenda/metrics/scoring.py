@@ -458,7 +458,7 @@ def _evaluate(
     return dataclasses.replace(scores, df=str(options.document_frequencies))
 
 
-def as_dicts(values: Mapping[str, Any]) -> dict[str, dict[str, float] | None]:
+def as_dicts(values: Mapping[str, Interval | Difference | None]) -> dict[str, dict[str, float] | None]:
     return {name: None if value is None else asdict(value) for name, value in values.items()}
 
 

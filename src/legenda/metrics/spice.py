@@ -102,7 +102,7 @@ def parse_spice(results: Any, images: int) -> tuple[float | None, list[float | N
     Values that are not finite become None. Raise DataError for a missing image and for another layout.
     """
     try:
-        scores: Mapping[int, Mapping[str, Any]] = {int(entry["image_id"]): entry["scores"] for entry in results}
+        scores: dict[int, dict[str, dict[str, object]]] = {int(entry["image_id"]): entry["scores"] for entry in results}
         per_image = [_finite(scores[number]["All"]["f"]) for number in range(images)]
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"SPICE's output lacks a score ({error!r}); try again") from error

@@ -43,10 +43,10 @@ class AoANetConfig(AttentionConfig, CaptionerConfig):
     information and gate (Eq. 6). By default it has dropout of embeddings and of the output layer's input alone.
     """
 
-    generation: ClassVar[Mapping[str, Any]] = {"finished_beams": "release", "max_length": 20}
+    generation: ClassVar[Mapping[str, object]] = {"finished_beams": "release", "max_length": 20}
     """Finished hypotheses leave the beam; at most 20 tokens, as in the release."""
 
-    paper_defaults: ClassVar[Mapping[str, Any]] = {
+    paper_defaults: ClassVar[Mapping[str, object]] = {
         "aoa_dropout": 0.0,
         "attention_dropout": 0.0,
         "context_dropout": False,

@@ -32,7 +32,7 @@ class BackboneConfig(Config):
     """torchvision:MODEL, timm:MODEL or hf (its `architecture` says which)."""
     image_size: PositiveInt
     """The side of the square to which images are resized, in pixels."""
-    architecture: Mapping[str, Any] = Field(default_factory=dict)
+    architecture: Mapping[str, object] = Field(default_factory=dict)
     """The configuration of a model of transformers."""
     augment: bool = False
     """Crop images and change their colors at random in training; captions name left and right, so none is mirrored."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,6 +28,8 @@ from legenda.run_folder import CONFIG, VOCABULARY
 from legenda.text import Vocabulary
 
 M = TypeVar("M", bound=nn.Module)
+TokenFiles = Mapping[str, tuple[str, Callable[[Path], object]]]
+"""The attributes of a model that a folder stores as files of their own: the name of the file, and what reads it."""
 
 
 class ModelConfig(Config):
@@ -59,13 +61,13 @@ class CaptionerConfig(ModelConfig):
     """The first regions of an image that are read: 50 in X-Transformer's release and M2's; 0 reads all."""
     drop_region: Probability = 0.0
     """Probability of hiding each region in training; at least one of an image stays."""
-    decoder: str | Mapping[str, Any] | None = None
+    decoder: str | Mapping[str, object] | None = None
     """Another model whose decoder replaces this model's: its name, or {"name": ...} with options of that model."""
 
-    generation: ClassVar[Mapping[str, Any]] = {}
+    generation: ClassVar[Mapping[str, object]] = {}
     """The options of generation in the release of the decoder that differ from the defaults."""
 
-    paper_defaults: ClassVar[Mapping[str, Any]] = {}
+    paper_defaults: ClassVar[Mapping[str, object]] = {}
     """The defaults with variant="paper" that differ from the released ones, in models that have a `variant`."""
 
     @model_validator(mode="after")
@@ -134,8 +136,7 @@ class Model(nn.Module):
     the dtype of the weights."""
     needs_boxes: bool = False
     """Whether it reads the boxes of the regions."""
-    token_files: ClassVar[Mapping[str, Any]] = {"vocabulary": (VOCABULARY, Vocabulary.load)}
-    """The attributes that a folder stores as files of their own: the name of the file, and what reads it."""
+    token_files: ClassVar[TokenFiles] = {"vocabulary": (VOCABULARY, Vocabulary.load)}
 
     def save(self, folder: str | Path, **sections: object) -> Path:
         """Write config.json, model.safetensors and the vocabulary; `sections` are further parts of config.json."""
@@ -146,7 +147,7 @@ class Model(nn.Module):
         return folder
 
     def push_to_hub(
-        self, repo_id: str, *, config: Mapping[str, Any] | None = None, card: str | None = None, **options: Any
+        self, repo_id: str, *, config: Mapping[str, object] | None = None, card: str | None = None, **options: Any
     ) -> str:
         """Upload the model to USER/MODEL on Hugging Face's hub and return the address; `legenda.load` takes the name.
 

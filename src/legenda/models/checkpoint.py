@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,6 +29,7 @@ from legenda.run_folder import (
     HISTORY,
     VOCABULARY,
     WEIGHTS,
+    RunConfig,
     as_checkpoint_error,
     read_config,
     split_model,
@@ -90,7 +90,7 @@ def naming_file(path: Path) -> Iterator[None]:
         raise CheckpointError(f"{path}: {error}") from error
 
 
-def _set_generation_config(model: Model, config: Mapping[str, Any], path: Path) -> None:
+def _set_generation_config(model: Model, config: RunConfig, path: Path) -> None:
     """Take the configuration of generation from that of a folder, for models that generate."""
     if model.generation_config is None:
         return
@@ -106,7 +106,7 @@ def load_any(folder: str | Path) -> Model:
 
 
 @as_checkpoint_error()
-def load_with_config(folder: Path) -> tuple[Model, Any]:
+def load_with_config(folder: Path) -> tuple[Model, RunConfig]:
     """Return the model of a folder and the content of its config.json; otherwise as `load`."""
     if is_of_transformers(folder):
         raise CheckpointError(f"{folder} is a model of transformers, which this command does not take; name a run")
@@ -148,7 +148,7 @@ def _is_before_validation(folder: Path) -> bool:
     return path.exists() and '"validation"' not in read_text(path, "copy the file again or train the model again")
 
 
-def changed_words(model: Model, config: Mapping[str, Any], folder: Path) -> str | None:
+def changed_words(model: Model, config: RunConfig, folder: Path) -> str | None:
     """Return what is wrong where the words in a folder, or their order, are not those that the model was saved with."""
     expected = config.get("vocabulary")
     if not isinstance(expected, str) or expected == model.vocabulary_digest():  # true where there is no digest
@@ -168,7 +168,7 @@ class _SkipInit(TorchFunctionMode):
     """Leave meta tensors as they are in place of random initialization, for which torch would import its compiler."""
 
     def __torch_function__(
-        self, func: Callable[..., object], types: object, args: tuple[Any, ...] = (), kwargs: Any = None
+        self, func: Callable[..., object], types: object, args: tuple = (), kwargs: dict | None = None
     ) -> object:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
@@ -178,7 +178,7 @@ class _SkipInit(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def build_on_meta(name: str, options: Mapping[str, Any]) -> Model | None:
+def build_on_meta(name: str, options: Mapping[str, object]) -> Model | None:
     """Return the model without values, or None for one of a plugin whose construction needs values.
 
     Raise ConfigError for options that no model has.

@@ -80,7 +80,7 @@ def _load_timm(config: BackboneConfig, model: str, file: str, allow_download: bo
         raise ConfigError(f"{config.name} is not on this machine; {DOWNLOAD_HINT}")
     overlay = {"pretrained_cfg_overlay": {"file": file}} if file else {}
     net = timm.create_model(model, pretrained=True, features_only=True, out_indices=(-1,), **overlay)
-    published: Mapping[str, Any] = net.pretrained_cfg
+    published: Mapping[str, object] = net.pretrained_cfg
     return net, published["mean"], published["std"]
 
 

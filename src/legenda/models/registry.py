@@ -208,7 +208,7 @@ def create_model(name: str, **options: object) -> Captioner:
     return model
 
 
-def build_model(name: str, options: Mapping[str, Any]) -> Model:
+def build_model(name: str, options: Mapping[str, object]) -> Model:
     """Return a new model of any task with random weights, as `create_model` makes captioners."""
     from legenda.models.base import Captioner, CaptionerConfig
 
@@ -230,7 +230,7 @@ def configure(name: str, options: Mapping[str, object]) -> ModelConfig:
     return config
 
 
-def configure_sizeless(name: str, overrides: Mapping[str, Any]) -> ModelConfig:
+def configure_sizeless(name: str, overrides: Mapping[str, object]) -> ModelConfig:
     """Return the configuration of a recipe's model, with 1 for the fields that follow from the data."""
     kind = describe_model(name).config
     return configure(name, {**overrides, **{field: 1 for field in kind.derived if field in kind.model_fields}})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -24,7 +24,7 @@ from legenda.regions import Memory, Regions, masked_mean
 class UpDownConfig(CaptionerConfig):
     """Options of `updown`; the defaults are the paper's sizes (section 4.1)."""
 
-    generation: ClassVar[Mapping[str, Any]] = {"no_immediate_repeat": True, "max_length": 20}
+    generation: ClassVar[Mapping[str, object]] = {"no_immediate_repeat": True, "max_length": 20}
     """No word twice in a row, as in the paper."""
 
     dim: PositiveInt = 1000

@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from legenda.config import merge
 from legenda.errors import ConfigError, did_you_mean
@@ -119,21 +119,35 @@ class PaperTable:
                 raise ValueError(f"{self.name}, {row.label}: {len(row.scores)} scores for {len(self.metrics)} metrics")
 
 
+class _Group(TypedDict, total=False):
+    """What the rows of a table or of a list of recipes share; see the docstring of the module."""
+
+    title: str
+    source: str
+    prefix: str
+    metrics: list[str]
+    rows: list[list]
+    data: str
+    training: list[str]
+    sizes: str
+    task: str
+
+
 @dataclass(frozen=True)
 class _Definition:
     """A row that defines a recipe, with the table or the group of recipes that it is in."""
 
     summary: str
     model: str
-    overrides: Mapping[str, Any]
-    group: Mapping[str, Any]
+    overrides: Mapping[str, object]
+    group: _Group
 
 
 @dataclass(frozen=True)
 class _Library:
     """The content of all files: parts by kind and name, tables and definitions of recipes by name."""
 
-    parts: Mapping[str, dict[str, dict[str, Any]]]
+    parts: Mapping[str, dict[str, dict[str, object]]]
     tables: dict[str, PaperTable]
     definitions: dict[str, _Definition]
 
@@ -251,16 +265,15 @@ def _build(name: str) -> Recipe:
     )
 
 
-def _sizes_of(model: str, name: str) -> dict[str, Any]:
+def _sizes_of(model: str, name: str) -> dict[str, object]:
     """Return those sizes that a model has and its name does not fix, and its dropout rates above `max_dropout`."""
     sizes, entry = _part("sizes", name), describe_model(model)
     defaults = {field: info.default for field, info in entry.config.model_fields.items()}
-    limit = sizes.get("max_dropout", math.inf)
-    rates = {field: rate for field, rate in defaults.items() if field.endswith("dropout") and isinstance(rate, float)}
-    return {
-        **{field: value for field, value in sizes.items() if field in defaults and field not in entry.settings},
-        **{field: limit for field, rate in rates.items() if rate > limit},
-    }
+    kept = {field: value for field, value in sizes.items() if field in defaults and field not in entry.settings}
+    if isinstance(limit := sizes.get("max_dropout"), float):
+        rates = {field: rate for field, rate in defaults.items() if field.endswith("dropout")}
+        kept |= {field: limit for field, rate in rates.items() if isinstance(rate, float) and rate > limit}
+    return kept
 
 
 @cache
@@ -277,11 +290,11 @@ def _stage(name: str) -> TrainingConfig:
     return merge(TrainingConfig, _part("training", name), f"training.{name}")
 
 
-def _part(kind: str, name: str) -> dict[str, Any]:
+def _part(kind: str, name: str) -> dict[str, object]:
     """Return the settings of a named part over those of the part that it is like."""
     part = dict(_library().parts[kind][name])
     base = part.pop("like", None)
-    return _part(kind, base) | part if base else part
+    return _part(kind, str(base)) | part if base else part
 
 
 @cache
@@ -305,7 +318,7 @@ def _library() -> _Library:
     return library
 
 
-def _read_row(library: _Library, group: Mapping[str, object], prefix: str, label: str, *parts: object) -> PaperRow:
+def _read_row(library: _Library, group: _Group, prefix: str, label: str, *parts: object) -> PaperRow:
     """Return a row as the docstring of the module has it, and add the recipe that it defines to the library."""
     names = [part for part in parts if isinstance(part, str)]
     overrides = next((part for part in parts if isinstance(part, dict)), {})

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from legenda.data.captions import CaptionDataset
+from legenda.data.registry import S, Split
 from legenda.decoding import GenerationOutput
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.comparison import RANKING_METRIC, compare_pairs
@@ -56,7 +56,7 @@ def write_caption_report(
     data = resolve_shared_data([*runs.values()], options.annotations, options.features, options.images)
     splits = dict(zip(runs, (settings.split(options.split) for settings in data), strict=True))
     remedy = "report runs of the same data together, or name the data with --annotations and --features"
-    split: CaptionDataset = common_split(runs, splits, options.split, "images", remedy)
+    split = common_split(runs, splits, options.split, "images", remedy)
     if options.head is not None:
         for name, run in runs.items():
             check_head(run, splits[name], options.head)
@@ -143,17 +143,17 @@ def write_task_report(
         title: [(group_key(title, group), group, metric.count) for group, metric in members.items()]
         for title, members in result.groups.items()
     }
-    fields = {
-        "score_name": task.score_name,
-        "noun": task.noun,
-        "verdicts": ("correct", "wrong"),
-        "breakdowns": breakdowns,
-    }
-    lead = f". {task.card_description}"
-    return _write_page(runs, results, options, folders, len(split), lead, columns, cards, result.notes, notes, **fields)
+    return _write_page(
+        *(runs, results, options, folders, len(split), f". {task.card_description}", columns, cards),
+        *(result.notes, notes),
+        noun=task.noun,
+        score_name=task.score_name,
+        verdicts=("correct", "wrong"),
+        breakdowns=breakdowns,
+    )
 
 
-def common_split(runs: Mapping[str, Run], splits: Mapping[str, Any], name: str, noun: str, remedy: str) -> Any:
+def common_split(runs: Mapping[str, Run], splits: Mapping[str, S], name: str, noun: str, remedy: str) -> S:
     """Return the split of the first run; raise DataError unless all have the same examples, with references."""
     first, split = next(iter(splits.items()))
     for run, other in splits.items():
@@ -165,7 +165,7 @@ def common_split(runs: Mapping[str, Run], splits: Mapping[str, Any], name: str, 
     return split
 
 
-def _choose_examples(split: Any, results: Mapping[str, EvaluationResult], options: ReportOptions) -> list[int]:
+def _choose_examples(split: Split, results: Mapping[str, EvaluationResult], options: ReportOptions) -> list[int]:
     scores = [[result.per_example[identity] for identity in split.ids] for result in results.values()]
     return select_examples(scores, options.num_images)
 
@@ -184,12 +184,13 @@ def _write_page(
     *,
     noun: str = "images",
     score_name: str = RANKING_METRIC,
-    **fields: Any,
+    verdicts: tuple[str, str] = ("true", "false"),
+    breakdowns: Mapping[str, Sequence[tuple[str, str, int]]] | None = None,
 ) -> str:
     """Write the page; return the scores of each run with their intervals, and where the page is.
 
     count: of the examples of the split. lead: follows the numbers of models and examples. first_notes, last_notes:
-    those before and after the ones that all pages have. fields: others of `Report`.
+    those before and after the ones that all pages have. The others are fields of `Report`.
     """
     names = list(runs)
     notes = [
@@ -218,7 +219,8 @@ def _write_page(
         footnotes=notes,
         noun=noun,
         score_name=score_name,
-        **fields,
+        verdicts=verdicts,
+        breakdowns=breakdowns or {},
     )
     assert options.out is not None  # the command has chosen a name
     return summarize(report, results, write_report(report, options.out))
@@ -368,11 +370,11 @@ def _describe_runs(runs: Mapping[str, Run]) -> dict[str, str]:
     return described
 
 
-def _options(run: Run) -> dict[str, Any]:
+def _options(run: Run) -> dict[str, object]:
     """Return the settings of a run as `legenda train` takes them, by name."""
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
 
-    def add(settings: Mapping[str, Any], name: str) -> None:
+    def add(settings: Mapping[str, object], name: str) -> None:
         for key, value in settings.items():
             if isinstance(value, Mapping):
                 add(value, f"{name}.{key}")

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from legenda.config import Config, Count, Fraction, NonNegativeInt, PositiveInt, Probability
+from legenda.data.registry import OpenedData, S, Split
 from legenda.errors import ConfigError, DataError
 from legenda.images.identity import ExtractorIdentity
 from legenda.models.base import Model, inference
@@ -28,6 +29,9 @@ from legenda.regions import Regions
 from legenda.registry import Registry
 from legenda.runtime.settings import Overrides
 from legenda.text import Vocabulary
+
+M = TypeVar("M", bound=Model)
+P = TypeVar("P")
 
 
 class SelfCriticalConfig(Config):
@@ -133,22 +137,21 @@ class PreparedBatch:
 
     inputs: tuple[Tensor | None, ...]
     normalizers: tuple[float, ...]
-    finish: Callable[[Any], Loss]
+    finish: Callable[[tuple[Tensor, ...]], Loss] = Loss
 
 
-class Objective(nn.Module):
+class Objective(nn.Module, Generic[S, M]):
     """A model with the loss of one training stage.
 
     A batch holds what `read` returns for some examples and what `sample_targets` chose for them. `forward` takes and
     returns tensors only, as DDP and FSDP require.
     """
 
-    model: Any
-    """A `Model` of the kind that the task creates."""
+    model: M
     loss_weights: tuple[float, ...] = (1.0,)
     """The weight of each term of the loss."""
 
-    def __init__(self, model: Model, config: ObjectiveConfig, split: Any) -> None:
+    def __init__(self, model: M, config: ObjectiveConfig, split: S) -> None:
         super().__init__()
         self.model, self.config, self.split = model, config, split
 
@@ -165,12 +168,12 @@ class Objective(nn.Module):
         """Compute what needs no gradient. batch: on the device; epoch: counted from 1 in the stage."""
         raise NotImplementedError
 
-    def forward(self, batch: Batch, *prepared: Any) -> Any:
-        """Run the forward pass that is differentiated."""
+    def forward(self, batch: Batch, *prepared: Tensor | None) -> tuple[Tensor, ...]:
+        """Run the forward pass that is differentiated; return the terms of the loss, or what `finish` takes."""
         raise NotImplementedError
 
 
-class Task(ABC):
+class Task(ABC, Generic[S, M, P]):
     """A task with its data.
 
     name: as in config.json. objectives: what its stages may minimize; scheduled sampling is for captioning only.
@@ -183,10 +186,8 @@ class Task(ABC):
     objective_class: ClassVar[type[Objective]]
     examples: ClassVar[type] = object
 
-    def __init__(self, data: Any) -> None:
-        """data: a data module with the splits `train` and `validation`, sequences of examples with `ids` and, for
-        messages, `source`, what they are read from. Raise ConfigError for data of another task.
-        """
+    def __init__(self, data: OpenedData[S]) -> None:
+        """Raise ConfigError for data of another task."""
         if not isinstance(data.train, self.examples):
             raise ConfigError(f"the data ({data.train.source}) are not for the task {self.name}; choose theirs")
         self.data, self.train, self.validation = data, data.train, data.validation
@@ -194,13 +195,13 @@ class Task(ABC):
         self.extractor = None if extractor is None else ExtractorIdentity.read(extractor, "the data")
 
     @abstractmethod
-    def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Model:
+    def create(self, model: str, options: Mapping[str, object], init_from: Path | None = None) -> M:
         """Return a new model of that name, with the sizes and the vocabulary of the data.
 
         init_from: a model folder whose vocabulary is used instead.
         """
 
-    def build_model(self, model: str, options: Mapping[str, Any]) -> Any:
+    def build_model(self, model: str, options: Mapping[str, object]) -> Model:
         """Return a new model of that name; raise ConfigError where it is for another task."""
         self.check_model(model)
         return build_model(model, options)
@@ -222,7 +223,7 @@ class Task(ABC):
         if config.scheduled_sampling.increment and "self_critical" not in self.objectives:
             raise ConfigError(f"{stage}.scheduled_sampling is for captioning; leave it out for {self.name}")
 
-    def objective(self, model: Any, config: ObjectiveConfig) -> Objective:
+    def objective(self, model: M, config: ObjectiveConfig) -> Objective[S, M]:
         """Return the objective of a stage."""
         return self.objective_class(model, config, self.train)
 
@@ -232,7 +233,7 @@ class Task(ABC):
 
     @staticmethod
     @abstractmethod
-    def predict(model: Any, split: Any, indices: np.ndarray, search: Overrides) -> dict[str, Any]:
+    def predict(model: M, split: S, indices: np.ndarray, search: Overrides) -> dict[str, P]:
         """Return predictions for the examples at these indices by id, as JSON can hold them.
 
         search: what is set over the model's generation_config; tasks without a search ignore it.
@@ -240,7 +241,7 @@ class Task(ABC):
 
     @staticmethod
     @abstractmethod
-    def score(predictions: Mapping[str, Any], split: Any) -> dict[str, float | None]:
+    def score(predictions: Mapping[str, P], split: S) -> dict[str, float | None]:
         """Return the scores of predictions for a split, or for some of its examples."""
 
     @staticmethod
@@ -252,7 +253,7 @@ class Task(ABC):
         return None
 
 
-def describe_split(split: Any) -> str:
+def describe_split(split: Split) -> str:
     """Return the number of examples of a split and a digest of their ids and annotations; features do not count."""
     fields = [field.name for field in dataclasses.fields(split)] if dataclasses.is_dataclass(split) else ["ids"]
     digest = hashlib.sha256()
@@ -277,8 +278,8 @@ def _fields(value: object) -> dict[str, object] | None:
 
 
 def predict_split(
-    task: Task | type[Task], model: Model, split: Any, indices: np.ndarray, search: Overrides
-) -> dict[str, Any]:
+    task: Task[S, M, P] | type[Task[S, M, P]], model: M, split: S, indices: np.ndarray, search: Overrides
+) -> dict[str, P]:
     """Return the task's predictions."""
     with inference(model, PackedWeights()) as predictor:
         return task.predict(predictor, split, indices, search)
@@ -313,16 +314,16 @@ def check_boxes(model: Model, has_boxes: bool, source: str) -> None:
         )
 
 
-T = TypeVar("T", bound="type[Task]")
+T = TypeVar("T", bound=Task)
 
 TASKS: Registry[type[Task]] = Registry("task", {"captioning": "legenda.tasks.captioning:Captioning"})
 """A class of tasks is registered under its own `name`."""
 
 
-def register_task(name: str) -> Callable[[T], T]:
+def register_task(name: str) -> Callable[[type[T]], type[T]]:
     """Return a decorator that adds a class of tasks under a name, and sets its `name`."""
 
-    def decorate(task: T) -> T:
+    def decorate(task: type[T]) -> type[T]:
         task.name = name
         return TASKS.register(name)(task)
 

@@ -7,7 +7,6 @@ from copy import deepcopy
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -83,16 +82,16 @@ def score_captions(predictions: Mapping[str, str], split: CaptionDataset) -> dic
     return scores | (split.score(predictions) if split.score is not None else {})
 
 
-class Captioning(Task):
+class Captioning(Task[CaptionDataset, Captioner, str]):
     """Image and video captioning."""
 
     name = "captioning"
     objectives = ("cross_entropy", "self_critical")
     objective_class = CrossEntropy
     examples = CaptionDataset
-    data: DataModule
+    data: DataModule  # pyrefly: ignore[bad-override-mutable-attribute]  # set once
 
-    def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Captioner:
+    def create(self, model: str, options: Mapping[str, object], init_from: Path | None = None) -> Captioner:
         """Return a captioner that never generates the unknown token."""
         data = self.data
         vocabulary = data.vocabulary if init_from is None else Vocabulary.load(init_from / VOCABULARY)
@@ -115,7 +114,7 @@ class Captioning(Task):
         if config.objective == "self_critical":
             check_rewards(config.self_critical, self.data.train)
 
-    def objective(self, model: Captioner, config: ObjectiveConfig) -> Objective:
+    def objective(self, model: Captioner, config: ObjectiveConfig) -> Objective[CaptionDataset, Captioner]:
         """Return the configured objective."""
         if config.objective == "cross_entropy":
             return super().objective(model, config)

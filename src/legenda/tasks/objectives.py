@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -12,11 +12,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from legenda.data.captions import EncodedCaptions
+from legenda.data.captions import CaptionDataset, EncodedCaptions
 from legenda.decoding.search import sample_token
 from legenda.models import Captioner
 from legenda.regions import Memory
-from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, batch_to_regions, regions_to_batch
+from legenda.tasks.base import Batch, Objective, PreparedBatch, batch_to_regions, regions_to_batch
 
 PADDING = -1
 
@@ -105,10 +105,8 @@ def policy_gradient_normalizer(
     return captions if loss_reduction == "sequence" else captions * max_length
 
 
-class CaptionObjective(Objective):
+class CaptionObjective(Objective[CaptionDataset, Captioner]):
     """An objective on the regions and some reference captions of each image."""
-
-    model: Captioner
 
     @cached_property
     def captions(self) -> EncodedCaptions:
@@ -142,14 +140,15 @@ class CrossEntropy(CaptionObjective):
             memory = self.model.encode(batch_to_regions(batch))
             inputs = apply_scheduled_sampling(self.model, memory, inputs, probability)
         num_tokens = float((targets != PADDING).sum())
-        return PreparedBatch((inputs, targets), (num_tokens,), lambda total: Loss((total,)))
+        return PreparedBatch((inputs, targets), (num_tokens,))
 
-    def forward(self, batch: Batch, *prepared: Any) -> Float[Tensor, ""]:
+    def forward(self, batch: Batch, *prepared: Tensor | None) -> tuple[Float[Tensor, ""]]:
         """Return the sum over all tokens."""
         inputs, targets = prepared
-        real = without_padding(targets != PADDING)
+        assert targets is not None
+        real = without_padding(targets.ne(PADDING))
         logits = self.model(batch_to_regions(batch), inputs, real)
-        return self.sum_cross_entropy(logits, targets if real is None else targets[real])
+        return (self.sum_cross_entropy(logits, targets if real is None else targets[real]),)
 
 
 def without_padding(real: Bool[Tensor, "B K T"]) -> Bool[Tensor, "B K T"] | None:

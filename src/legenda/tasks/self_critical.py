@@ -336,17 +336,19 @@ class SelfCriticalObjective(CaptionObjective):
         """Return reference captions where the loss has a cross-entropy term."""
         return super().sample_targets(indices, generator) if self.settings.xe_weight else {}
 
-    def forward(self, batch: Batch, *prepared: Any) -> tuple[Tensor, ...]:
+    def forward(self, batch: Batch, *prepared: Tensor | None) -> tuple[Tensor, ...]:
         """Return log-probabilities `(B, K, T)` of the sampled tokens, and the summed cross-entropy where weighted."""
         inputs, tokens, mask, xe_inputs, xe_targets = prepared
+        assert tokens is not None
+        assert mask is not None
         memory, real = self.model.encode(batch_to_regions(batch)), without_padding(mask)
         logits, chosen = self.model.decoder(inputs, memory, real), tokens if real is None else tokens[real]
         log_probs = token_log_probs(logits, chosen, self.generation_config.suppress_tokens)
         if real is not None:
             log_probs = log_probs.new_zeros(tokens.shape).masked_scatter(real, log_probs)
-        if xe_inputs is None:
+        if xe_inputs is None or xe_targets is None:
             return (log_probs,)
-        real = without_padding(xe_targets != PADDING)
+        real = without_padding(xe_targets.ne(PADDING))
         logits = self.model.decoder(xe_inputs, memory, real)
         return log_probs, self.sum_cross_entropy(logits, xe_targets if real is None else xe_targets[real])
 
@@ -355,15 +357,13 @@ class SelfCriticalObjective(CaptionObjective):
     ) -> tuple[Int[Tensor, "B K T"], Bool[Tensor, "B K"], Int[Tensor, "B 1 t"] | None]:
         """Return sampled captions, which of them exist, and the greedy captions where they are the baseline."""
         settings, config = self.settings, self.generation_config
-        memory: Any = None
-        baseline_tokens = None
-        with eval_mode(model):
-            if settings.baseline == "greedy" or not settings.dropout:
+        memory, baseline_tokens = None, None
+        if settings.baseline == "greedy":
+            with eval_mode(model):
                 memory = model.encode(regions)
-            if settings.baseline == "greedy":
                 baseline_tokens = greedy(model, memory, generation_config=config).tokens
         with train_mode(model) if settings.dropout else eval_mode(model):
-            if settings.dropout:
+            if memory is None or settings.dropout:
                 memory = model.encode(regions)
             if settings.sample_method == "beam":
                 output = beam_search(model, memory, generation_config=config)

@@ -215,7 +215,7 @@ def _are_objects(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(entry, dict) for entry in value)
 
 
-def parse_captions(content: Mapping[str, Any], path: Path, hint: str) -> dict[str, list[str]]:
+def parse_captions(content: Mapping[str, object], path: Path, hint: str) -> dict[str, list[str]]:
     """Return the captions of each image in JSON, an object from ids to a caption or a list of captions.
 
     Raise DataError for captions that are not text.
@@ -307,7 +307,7 @@ def check_once(path: Path, images: list[CaptionedImage], key: str) -> None:
             )
 
 
-def _coco_images(content: Mapping[str, Any], path: Path, captions_of: dict[str, str]) -> list[CaptionedImage]:
+def _coco_images(content: Mapping[str, object], path: Path, captions_of: dict[str, str]) -> list[CaptionedImage]:
     """Images of COCO's annotations with their captions; without a list of images, those that have captions."""
     split, captions = _named_split(path) or "train", defaultdict[str, list[str]](list)
     for number, entry in enumerate(get_field(content, "annotations", list, str(path), _HINT)):
@@ -348,7 +348,7 @@ def _vatex_videos(content: Sequence[Any], path: Path) -> list[CaptionedImage]:
     return videos
 
 
-def _msrvtt_videos(content: Mapping[str, Any], path: Path) -> list[CaptionedImage]:
+def _msrvtt_videos(content: Mapping[str, object], path: Path) -> list[CaptionedImage]:
     """Videos of one of MSR-VTT's files with their captions, each in the split that it names."""
     captions = defaultdict[str, list[str]](list)
     for where, entry in entries_of(content, "sentences", path, _HINT):

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -104,22 +104,21 @@ def is_finished(folder: Path, recipe: str) -> bool:
     return read_config(folder, _DELETE).get("name") == recipe and read_progress(folder).finished
 
 
-def _with_epochs_of(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
+def _with_epochs_of(new: Mapping[str, object], old: Mapping[str, object]) -> Mapping[str, object]:
     """Return `old` with the epochs and the patience that the last stage of `new` has, if those are more."""
-    last = [*stages_of(new)][-1]
-    before, now = old.get(last, {}), new[last]
-    if [*stages_of(old)] != [*stages_of(new)]:
+    before, now = stages_of(old), stages_of(new)
+    if [*before] != [*now]:
         return old
-    more = dict[str, Any]()
-    if isinstance(before.get("epochs"), int) and before["epochs"] < now["epochs"]:
-        more["epochs"] = now["epochs"]
-    patience, other = before.get(_PATIENCE), now[_PATIENCE]
-    if isinstance(patience, int) and patience and (other == 0 or other > patience):
-        more[_PATIENCE] = other
-    return {**old, last: {**before, **more}}
+    last = [*now][-1]
+    stage = {**before[last]}
+    for name in ("epochs", _PATIENCE):
+        trained, wanted = stage.get(name), now[last][name]
+        if isinstance(trained, int) and isinstance(wanted, int) and trained and (wanted == 0 or wanted > trained):
+            stage[name] = wanted
+    return {**old, last: stage}
 
 
-def differences(old: Any, new: Any, name: str = "") -> Iterator[tuple[str, str, str]]:
+def differences(old: object, new: object, name: str = "") -> Iterator[tuple[str, str, str]]:
     """Yield the name of each setting that differs between two configurations, with both values as text.
 
     A setting that is missing is null.
@@ -178,12 +177,12 @@ class TrainResult:
 
 def train(
     model_name: str,
-    overrides: Mapping[str, Any],
+    overrides: Mapping[str, object],
     task: Task,
     stages: Sequence[TrainingConfig],
     folder: str | Path,
     *,
-    sections: Mapping[str, Any],
+    sections: Mapping[str, object],
     init_from: str | Path | None = None,
     device: str = "auto",
     devices: int = 1,

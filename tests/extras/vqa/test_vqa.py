@@ -49,7 +49,7 @@ def test_eight_questions_are_learnt_by_heart(task, data, one_thread):  # noqa: A
     batch = objective.read(positions)
     for _ in range(60):
         optimizer.zero_grad()
-        objective(batch).backward()
+        objective(batch)[0].backward()
         optimizer.step()
     predictions = task.predict(model.eval(), data.train, positions, {"beam_size": 1})
     assert list(predictions) == list(data.train.ids)
@@ -84,7 +84,7 @@ def test_parts_of_a_step_add_up_to_the_sum():
     parts = [{name: x[rows] for name, x in batch.items()} for rows in (slice(0, 3), slice(3, 4))]
     counts = [objective.prepare(np.arange(len(part["mask"])), part, 1).normalizers[0] for part in parts]
     assert sum(counts) == pytest.approx(1.0)
-    total = sum(objective(part) for part in parts) / sum(counts)
+    total = sum(objective(part)[0] for part in parts) / sum(counts)
     torch.testing.assert_close(total, expected, atol=1e-10, rtol=0)
 
 

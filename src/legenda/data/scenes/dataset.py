@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import TYPE_CHECKING, Self, get_args
 
 import numpy as np
 from pydantic import model_validator
 
 from legenda.config import PositiveInt
-from legenda.data.registry import SplitSizes
+from legenda.data.registry import S, SplitSizes
 from legenda.data.scenes.language import references
 from legenda.data.scenes.pixels import FEATURE_DIM, draw_scene, find_things
 from legenda.data.scenes.scene import FAMILIES, NUM_ABSENT, Family, Scene, make_scene
@@ -55,11 +55,11 @@ def make_split(
         arrays = _draw(scenes)
         if path is not None:
             with atomic_write(path) as partial, partial.open("wb") as file:
-                np.savez(file, **arrays)
+                np.savez(file, allow_pickle=False, **arrays)
     return SceneSplit(scenes, captions=tuple(references(scene) for scene in scenes), **arrays)
 
 
-def _draw(scenes: Sequence[Scene]) -> dict[str, Any]:
+def _draw(scenes: Sequence[Scene]) -> dict[str, np.ndarray]:
     """Return features, boxes and mask of scenes."""
     most = NUM_ABSENT if any(scene.family in ("absent", "complete") for scene in scenes) else MOST_THINGS
     features = np.zeros((len(scenes), most, FEATURE_DIM), dtype=np.float32)
@@ -73,7 +73,7 @@ def _draw(scenes: Sequence[Scene]) -> dict[str, Any]:
     return {"features": features, "boxes": boxes, "mask": mask}
 
 
-class SceneCounts(SplitSizes):
+class SceneCounts(SplitSizes[S]):
     """How many scenes each split has, and their seed; no two splits or seeds share a scene."""
 
     train: PositiveInt = 12_000

@@ -180,11 +180,11 @@ def _is_box(box: Box) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class ExpressionDataset(CoAttentionDataset):
+class ExpressionDataset(CoAttentionDataset[Expression, Sequence[float]]):
     """One split of `Expression`s about images whose regions have boxes."""
 
     @classmethod
-    def stored(cls, examples: Sequence[Any], store: ConcatFeatureStore) -> Self:
+    def stored(cls, examples: Sequence[Expression], store: ConcatFeatureStore) -> Self:
         """Return expressions about images whose regions are in stores; raise DataError where these have no boxes."""
         if not store.has_boxes:
             raise DataError(f"{store.source} has no boxes, among which expressions choose; name features of regions")
@@ -217,7 +217,7 @@ class ExpressionDataset(CoAttentionDataset):
         return scores
 
 
-class ExpressionData(StoredData):
+class ExpressionData(StoredData[ExpressionDataset]):
     """Expressions in files, and feature stores of their images with boxes."""
 
     features: tuple[Path, ...]
@@ -282,7 +282,7 @@ class EntitiesData(ExpressionData):
         return self.phrases, read_entities(self.phrases, self.annotations)
 
 
-class SceneExpressionsData(SceneCounts):
+class SceneExpressionsData(SceneCounts[ExpressionDataset]):
     """Expressions about the embedded scenes: three of each, some of which need boxes.
 
     See `legenda.extras.grounding.scenes`; `score` also returns the accuracy of each kind.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -22,10 +22,10 @@ from legenda.extras.vqa.co_attention import (
 )
 from legenda.metrics.results import EvaluationResult, Example, Prediction, mean_with_ci, means_by_group
 from legenda.runtime.settings import Overrides
-from legenda.tasks.base import Batch, Loss, PreparedBatch, batch_to_regions, regions_to_batch
+from legenda.tasks.base import Batch, PreparedBatch, batch_to_regions, regions_to_batch
 
 
-class BoxObjective(CoAttentionObjective):
+class BoxObjective(CoAttentionObjective[ExpressionDataset, Grounder]):
     """KL divergence of the scores from the normalized IoU, plus half the smooth L1 loss of the deltas (mmnas).
 
     The targets of the scores are the IoUs of at least 0.5, normalized to sum to 1 for each expression; the divergence
@@ -33,7 +33,6 @@ class BoxObjective(CoAttentionObjective):
     summed and divided by the number of these regions.
     """
 
-    model: Grounder
     loss_weights = (1.0, 0.5)
 
     def read(self, indices: np.ndarray) -> Batch:
@@ -53,7 +52,7 @@ class BoxObjective(CoAttentionObjective):
         """Return the normalizers: the number of expressions with positive regions, and of positive regions."""
         positive = batch["scores"] > 0
         normalizers = (float(positive.any(dim=1).sum()), float(positive.sum()))
-        return PreparedBatch((), normalizers, Loss)
+        return PreparedBatch((), normalizers)
 
     def forward(self, batch: Batch, *prepared: Tensor | None) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """Return the two sums."""
@@ -67,7 +66,7 @@ class BoxObjective(CoAttentionObjective):
         return divergence, distances.masked_fill(~positive, 0.0).sum()
 
 
-class Grounding(CoAttentionTask):
+class Grounding(CoAttentionTask[ExpressionDataset, Grounder, Sequence[float]]):
     """Referring expressions, each of which refers to one box of an image."""
 
     name = "grounding"
@@ -80,7 +79,7 @@ class Grounding(CoAttentionTask):
     objective_class = BoxObjective
     examples = ExpressionDataset
 
-    def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Grounder:
+    def create(self, model: str, options: Mapping[str, object], init_from: Path | None = None) -> Grounder:
         """Return MCAN for grounding; its word embeddings start from the data's word vectors, if given."""
         grounder = self.create_with_words(model, options, init_from)
         assert isinstance(grounder, Grounder)
@@ -98,9 +97,9 @@ class Grounding(CoAttentionTask):
         split: ExpressionDataset,
         indices: np.ndarray,
         search: Overrides,  # noqa: ARG004
-    ) -> dict[str, list[float]]:
+    ) -> dict[str, Sequence[float]]:
         """Return boxes x1 y1 x2 y2 in pixels; there is no search."""
-        boxes: dict[str, list[float]] = {}
+        boxes: dict[str, Sequence[float]] = {}
         for expressions, regions in iter_batches(model, split, indices):
             sizes = np.array([expression.size for expression in expressions], np.float32)
             located = model.locate(regions, [expression.tokens for expression in expressions], sizes)
@@ -116,7 +115,7 @@ class Grounding(CoAttentionTask):
         return Example((("expression", text),), expression.kind, expression.image, box, expression.size)
 
     @staticmethod
-    def score_with_intervals(predictions: Mapping[str, Any], split: ExpressionDataset) -> EvaluationResult:
+    def score_with_intervals(predictions: Mapping[str, Sequence[float]], split: ExpressionDataset) -> EvaluationResult:
         """Return the fraction of hits, in all and by kind of expression; the score of one prediction is its IoU."""
         predicted = np.array([predictions[name] for name in split.ids], np.float32)
         overlaps = dict(zip(split.ids, box_iou(predicted, split.boxes).tolist(), strict=True))
@@ -130,7 +129,7 @@ class Grounding(CoAttentionTask):
         model: Grounder,  # noqa: ARG004
         split: ExpressionDataset,
         indices: np.ndarray,
-        predictions: Mapping[str, Any],
+        predictions: Mapping[str, Sequence[float]],
         scores: Mapping[str, float],
     ) -> dict[str, Prediction]:
         """Return the boxes with their IoU."""

@@ -11,8 +11,8 @@ from typing import Literal
 
 import numpy as np
 
-from legenda.config import Config, NonNegativeInt, PositiveInt
-from legenda.data.registry import SplitSizes, choose_split
+from legenda.config import NonNegativeInt, PositiveInt
+from legenda.data.registry import Data, SplitSizes, choose_split
 from legenda.errors import DataError
 from legenda.extras.translation.subwords import (
     BPETokenizer,
@@ -76,7 +76,7 @@ class ParallelDataModule:
     max_length: int
 
 
-class ParallelData(Config):
+class ParallelData(Data[ParallelDataset]):
     """Text files `NAME.LANGUAGE` in one folder, with or without .gz, whose lines belong together by their numbers.
 
     It is the layout of Multi30k and of WMT's sets.
@@ -178,7 +178,7 @@ _POOLS = {"train": (200_000, LARGEST + 1), "val": (100_000, 200_000), "test": (0
 """Which part of the shuffled numbers each split is taken from."""
 
 
-class NumberWordsData(SplitSizes):
+class NumberWordsData(SplitSizes[ParallelDataset]):
     """Numbers in words of two invented languages: a small translation task that depends on the order of words.
 
     Tavil counts in thousands and starts with the largest part: every digit that is not 0 is a word, followed by a word

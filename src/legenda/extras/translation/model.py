@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from jaxtyping import Bool, Float, Int
 from pydantic import model_validator
@@ -16,7 +16,7 @@ from legenda.config import Probability
 from legenda.decoding.generation import GenerationConfig
 from legenda.errors import CheckpointError, ConfigError, DataError
 from legenda.extras.translation.subwords import SentencePieceTokenizer, SubwordTokenizer, load_subwords
-from legenda.models.base import Model
+from legenda.models.base import Model, TokenFiles
 from legenda.models.layers import init_xavier_uniform_
 from legenda.models.transformer import EncoderLayer, LayersConfig, TransformerDecoder, add_token_positions
 from legenda.regions import Memory, masked_mean
@@ -98,7 +98,7 @@ class Translator(Model):
     generation_config: GenerationConfig
     subwords: SubwordTokenizer | None = None
     """The subword tokenizer of the vocabulary; None for a model that was created and not trained or loaded."""
-    token_files: ClassVar[Mapping[str, Any]] = {
+    token_files: ClassVar[TokenFiles] = {
         "vocabulary": (VOCABULARY, Vocabulary.load),
         "subwords": (SUBWORDS, load_subwords),
     }

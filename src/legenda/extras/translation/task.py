@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from legenda.metrics.results import EvaluationResult, Example, MetricWithCI, Pre
 from legenda.models.base import inference
 from legenda.run_folder import SUBWORDS, VOCABULARY
 from legenda.runtime.settings import GenerationConfig, Overrides
-from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, set_vocabulary
+from legenda.tasks.base import Batch, Objective, PreparedBatch, set_vocabulary
 from legenda.tasks.objectives import PADDING, cross_entropy
 from legenda.tasks.reporting import ReportedTask
 from legenda.text import Vocabulary
@@ -91,10 +91,8 @@ _LENGTH_BUCKETS, _MIN_BUCKET_SIZE = 4, 16
 """Buckets of similar length that a batch is split into, and the least number of pairs in each."""
 
 
-class TranslationObjective(Objective):
+class TranslationObjective(Objective[ParallelDataset, Translator]):
     """Cross-entropy of the first reference of each sentence, all indices at once (teacher forcing)."""
-
-    model: Translator
 
     @cached_property
     def pairs(self) -> tuple[EncodedLines, EncodedLines]:
@@ -113,9 +111,9 @@ class TranslationObjective(Objective):
         config, target = self.model.generation_config, batch["target"]
         inputs = target.roll(1, dims=1).masked_fill(target == PADDING, config.eos_token_id)
         inputs[:, 0] = config.bos_token_id
-        return PreparedBatch((inputs,), (float((target != PADDING).sum()),), lambda total: Loss((total,)))
+        return PreparedBatch((inputs,), (float((target != PADDING).sum()),))
 
-    def forward(self, batch: Batch, *prepared: Tensor | None) -> Float[Tensor, ""]:
+    def forward(self, batch: Batch, *prepared: Tensor | None) -> tuple[Float[Tensor, ""]]:
         """Return the sum over all tokens.
 
         The pairs pass through the model in buckets of similar length, which saves padding.
@@ -132,10 +130,10 @@ class TranslationObjective(Objective):
             tokens = target[bucket, :T].unsqueeze(1)
             smoothing = config.label_smoothing, config.label_smoothing_target
             total = total + cross_entropy(logits, tokens, *smoothing, reduction="sum")
-        return total
+        return (total,)
 
 
-class Translation(ReportedTask):
+class Translation(ReportedTask[ParallelDataset, Translator, str]):
     """Translation of sentences."""
 
     name = "translation"
@@ -149,13 +147,14 @@ class Translation(ReportedTask):
     score_name = "chrF"
     objective_class = TranslationObjective
     examples = ParallelDataset
-    data: ParallelDataModule
+    data: ParallelDataModule  # pyrefly: ignore[bad-override-mutable-attribute]  # set once
 
-    def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Translator:
+    def create(self, model: str, options: Mapping[str, object], init_from: Path | None = None) -> Translator:
         """Return a translator that never generates the unknown token, nor more than the longest training sentence."""
         data = self.data
         vocabulary = data.vocabulary if init_from is None else Vocabulary.load(init_from / VOCABULARY)
-        translator: Translator = self.build_model(model, {**options, "vocab_size": len(vocabulary)})
+        translator = self.build_model(model, {**options, "vocab_size": len(vocabulary)})
+        assert isinstance(translator, Translator)
         set_vocabulary(translator, vocabulary)
         translator.subwords = data.subwords if init_from is None else load_subwords(init_from / SUBWORDS)
         translator.generation_config = translator.generation_config.replace(max_length=data.max_length + 1)
@@ -173,7 +172,7 @@ class Translation(ReportedTask):
         return dict(zip(subset.ids, translate(model, subset.sentences, generation_config=config), strict=True))
 
     @staticmethod
-    def score(predictions: Mapping[str, Any], split: ParallelDataset) -> dict[str, float | None]:
+    def score(predictions: Mapping[str, str], split: ParallelDataset) -> dict[str, float | None]:
         """Return scores from 0 to 100."""
         return {**score_translations(predictions, split.printed).corpus}
 
@@ -185,7 +184,7 @@ class Translation(ReportedTask):
         return Example((("source", subset.sentences[0]), *(("reference", text) for text in references)))
 
     @staticmethod
-    def score_with_intervals(predictions: Mapping[str, Any], split: ParallelDataset) -> EvaluationResult:
+    def score_with_intervals(predictions: Mapping[str, str], split: ParallelDataset) -> EvaluationResult:
         """Return the corpus scores; the score of one translation is its chrF."""
         references = split.printed
         corpus = score_translations(predictions, references, resamples=1000)
@@ -204,7 +203,7 @@ class Translation(ReportedTask):
         model: Translator,  # noqa: ARG004
         split: ParallelDataset,
         indices: np.ndarray,
-        predictions: Mapping[str, Any],
+        predictions: Mapping[str, str],
         scores: Mapping[str, float],
     ) -> dict[str, Prediction]:
         """Return the translations with their chrF."""

@@ -7,14 +7,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from legenda.config import Config, Count
+from legenda.config import Count
+from legenda.data.registry import Data
 from legenda.errors import ConfigError, DataError
 from legenda.extras.vqa.model import CoAttentionModel
 from legenda.extras.vqa.text import AnswerVocabulary, QuestionVocabulary, encode_tokens
@@ -24,7 +25,7 @@ from legenda.images.identity import ExtractorIdentity
 from legenda.io import verified
 from legenda.regions import Regions
 from legenda.run_folder import VOCABULARY
-from legenda.tasks.base import Objective
+from legenda.tasks.base import Objective, P
 from legenda.tasks.reporting import ReportedTask
 
 _BATCH_SIZE = 100
@@ -34,23 +35,39 @@ _MAX_LINE = 1 << 20
 """Characters of a line."""
 
 
+class Example(Protocol):
+    """A question or an expression: its `id`, unique in the split, its `image` as feature stores name it, or its number
+    in COCO, and the `tokens` of its words.
+    """
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def image(self) -> str: ...
+
+    @property
+    def tokens(self) -> Sequence[str]: ...
+
+
+E = TypeVar("E", bound=Example)
+
+
 @dataclass(frozen=True, eq=False)
-class CoAttentionDataset:
+class CoAttentionDataset(Generic[E, P]):
     """One split of questions or expressions, and a reader of the regions of their images.
 
-    examples: each has an `id`, unique in the split, its `image` as feature stores name it, or its number in COCO, and
-    the `tokens` of its words.
     read: from positions in this split `(B,)` to the Regions of the images of those examples.
     source: what the regions are read from, for messages. extractor: the extractor of the regions.
     """
 
-    examples: tuple[Any, ...]
+    examples: tuple[E, ...]
     read: RegionReader
     source: str
     extractor: ExtractorIdentity
 
     @classmethod
-    def stored(cls, examples: Sequence[Any], store: ConcatFeatureStore) -> Self:
+    def stored(cls, examples: Sequence[E], store: ConcatFeatureStore) -> Self:
         """Return examples about images whose features are in stores."""
         read = store.reader([example.image for example in examples])
         return cls(tuple(examples), read, store.source, store.extractor)
@@ -67,17 +84,25 @@ class CoAttentionDataset:
         """Return the examples of these ids alone, to be scored."""
         return replace(self, examples=tuple(example for example in self.examples if example.id in ids))
 
+    def score(self, predictions: Mapping[str, P]) -> dict[str, float | None]:
+        """Return percentages over all examples."""
+        raise NotImplementedError
+
+
+D = TypeVar("D", bound=CoAttentionDataset)
+C = TypeVar("C", bound=CoAttentionModel)
+
 
 @dataclass(frozen=True, eq=False)
-class CoAttentionDataModule:
+class CoAttentionDataModule(Generic[D]):
     """A data set of questions or expressions in use.
 
     max_text_length: the length of every row of words. answers: those of questions. vectors: first vectors of the words
     `(V, E)`, or None.
     """
 
-    train: Any
-    validation: Any
+    train: D
+    validation: D
     vocabulary: QuestionVocabulary
     feature_dim: int
     max_text_length: int
@@ -86,7 +111,7 @@ class CoAttentionDataModule:
     vectors: np.ndarray | None = None
 
 
-class StoredData(Config):
+class StoredData(Data[D]):
     """Questions or expressions in files, and feature stores of their images."""
 
     features: tuple[Path, ...]
@@ -100,8 +125,8 @@ class StoredData(Config):
 
     def load(
         self,
-        train: Sequence[Any],
-        validation: Sequence[Any],
+        train: Sequence[Example],
+        validation: Sequence[Example],
         vocabulary: QuestionVocabulary,
         answers: AnswerVocabulary | None = None,
     ) -> CoAttentionDataModule:
@@ -119,12 +144,12 @@ class StoredData(Config):
         )
 
 
-def words_of(examples: Iterable[Any]) -> QuestionVocabulary:
+def words_of(examples: Iterable[Example]) -> QuestionVocabulary:
     """Return the vocabulary of examples."""
     return QuestionVocabulary.build(example.tokens for example in examples)
 
 
-class CoAttentionObjective(Objective):
+class CoAttentionObjective(Objective[D, C]):
     """An objective on the words of questions or expressions."""
 
     @cached_property
@@ -180,14 +205,14 @@ def _vector_lines(path: Path) -> Iterator[tuple[int, str, list[str]]]:
             yield number, " ".join(parts[:cut]), parts[cut:]
 
 
-class CoAttentionTask(ReportedTask):
+class CoAttentionTask(ReportedTask[D, C, P]):
     """A task on questions or expressions about images."""
 
-    data: CoAttentionDataModule
+    data: CoAttentionDataModule[D]  # pyrefly: ignore[bad-override-mutable-attribute]  # set once
 
     @torch.no_grad()
     def create_with_words(
-        self, model: str, options: Mapping[str, Any], init_from: Path | None, **sizes: int
+        self, model: str, options: Mapping[str, object], init_from: Path | None, **sizes: int
     ) -> CoAttentionModel:
         """Return a new model with the sizes and the vocabulary of the data, or with the vocabulary of `init_from`.
 
@@ -197,6 +222,7 @@ class CoAttentionTask(ReportedTask):
         vocabulary = data.vocabulary if init_from is None else QuestionVocabulary.load(init_from / VOCABULARY)
         sizes |= {"vocab_size": len(vocabulary), "feature_dim": data.feature_dim}
         created = self.build_model(model, {**options, **sizes, "max_text_length": data.max_text_length})
+        assert isinstance(created, CoAttentionModel)
         created.vocabulary = vocabulary
         if init_from is None and data.vectors is not None:
             embedding, width = created.backbone.embedding.weight, data.vectors.shape[1]
@@ -209,14 +235,14 @@ class CoAttentionTask(ReportedTask):
         return created
 
     @staticmethod
-    def score(predictions: Mapping[str, Any], split: Any) -> dict[str, float | None]:
+    def score(predictions: Mapping[str, P], split: D) -> dict[str, float | None]:
         """Return percentages over the predicted examples."""
         return split.select(predictions.keys()).score(predictions)
 
 
 def iter_batches(
-    model: CoAttentionModel, split: CoAttentionDataset, indices: np.ndarray
-) -> Iterator[tuple[list[Any], Regions]]:
+    model: CoAttentionModel, split: CoAttentionDataset[E, P], indices: np.ndarray
+) -> Iterator[tuple[list[E], Regions]]:
     """Yield batches of the examples at these indices, each with its regions on the model's device."""
     device = next(model.parameters()).device
     for batch in np.array_split(indices, -(-len(indices) // _BATCH_SIZE)) if len(indices) else ():

@@ -114,7 +114,7 @@ def read_daquar(path: Path) -> list[Question]:
 
 
 @dataclass(frozen=True, eq=False)
-class QuestionDataset(CoAttentionDataset):
+class QuestionDataset(CoAttentionDataset[Question, str]):
     """One split of `Question`s; by_type: whether `score` also returns the accuracy of each type of question."""
 
     by_type: bool = False
@@ -144,7 +144,7 @@ _VOCAB_SPLITS = ("train", "val", "test", "vg")
 """The files whose questions make the vocabulary, in this order, where they are there."""
 
 
-class VqaData(StoredData):
+class VqaData(StoredData[QuestionDataset]):
     """VQA v2 under its official file names, and feature stores of COCO's images."""
 
     kind: Literal["vqa"] = "vqa"
@@ -205,7 +205,7 @@ class VqaData(StoredData):
         return zipped if zipped.exists() else self.questions / name
 
 
-class DaquarData(StoredData):
+class DaquarData(StoredData[QuestionDataset]):
     """DAQUAR's questions about indoor scenes, and a feature store of its images under their ids, as image12.
 
     The splits share no image, unlike those of the CSVs data_train and data_eval: test are the questions about the
@@ -249,7 +249,7 @@ class DaquarData(StoredData):
         return parts
 
 
-class SceneQuestionsData(SceneCounts):
+class SceneQuestionsData(SceneCounts[QuestionDataset]):
     """Questions about the embedded scenes: four of each, three of which need boxes.
 
     See `legenda.extras.vqa.scenes`; `score` also returns the accuracy of each question type.

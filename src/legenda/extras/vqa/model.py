@@ -7,10 +7,10 @@ only, since tokens have no boxes, and more would exceed MD-SAN's number of param
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,7 +23,7 @@ from legenda.attention.multi_head import Dropout
 from legenda.config import Count, PositiveInt, Probability
 from legenda.errors import CheckpointError, ConfigError
 from legenda.extras.vqa.text import AnswerVocabulary, QuestionVocabulary, encode_tokens, tokenize_question
-from legenda.models.base import Model, ModelConfig, inference
+from legenda.models.base import Model, ModelConfig, TokenFiles, inference
 from legenda.models.layers import FeedForward, Residual
 from legenda.regions import Regions, mask_zero_features
 from legenda.run_folder import ANSWERS, VOCABULARY
@@ -199,7 +199,7 @@ class CoAttentionModel(Model):
     """A model of texts and regions on the backbone."""
 
     vocabulary: QuestionVocabulary | None = None
-    token_files: ClassVar[Mapping[str, Any]] = {"vocabulary": (VOCABULARY, QuestionVocabulary.load)}
+    token_files: ClassVar[TokenFiles] = {"vocabulary": (VOCABULARY, QuestionVocabulary.load)}
 
     def __init__(self, config: CoAttentionConfig) -> None:
         super().__init__()
@@ -244,7 +244,7 @@ class Mcan(CoAttentionModel):
     config: McanConfig
     answers: AnswerVocabulary | None = None
     """The answer of each logit."""
-    token_files: ClassVar[Mapping[str, Any]] = {
+    token_files: ClassVar[TokenFiles] = {
         **CoAttentionModel.token_files,
         "answers": (ANSWERS, AnswerVocabulary.load),
     }

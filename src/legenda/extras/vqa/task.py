@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -26,20 +26,18 @@ from legenda.metrics.results import EvaluationResult, Example, Prediction, mean_
 from legenda.metrics.vqa import evaluate_vqa, soft_targets
 from legenda.run_folder import ANSWERS
 from legenda.runtime.settings import Overrides
-from legenda.tasks.base import Batch, Loss, PreparedBatch, batch_to_regions, check_boxes, regions_to_batch
+from legenda.tasks.base import Batch, PreparedBatch, batch_to_regions, check_boxes, regions_to_batch
 
 _CORRECT = 0.5
 """Accuracy from which a report calls an answer correct: two of ten annotators gave it."""
 
 
-class AnswerObjective(CoAttentionObjective):
+class AnswerObjective(CoAttentionObjective[QuestionDataset, Mcan]):
     """Binary cross-entropy of every answer, summed over answers and questions as in MCAN's release.
 
     Each chunk is weighted by its fraction of a step, so that the loss of a step is the sum over its questions for any
     number of devices and accumulation steps.
     """
-
-    model: Mcan
 
     @cached_property
     def targets(self) -> list[dict[int, float]]:
@@ -61,16 +59,16 @@ class AnswerObjective(CoAttentionObjective):
     @torch.no_grad()
     def prepare(self, indices: np.ndarray, batch: Batch, epoch: int) -> PreparedBatch:  # noqa: ARG002
         """Return the normalizer: the fraction of a step that this chunk is."""
-        return PreparedBatch((), (len(indices) / self.config.batch_size,), lambda total: Loss((total,)))
+        return PreparedBatch((), (len(indices) / self.config.batch_size,))
 
-    def forward(self, batch: Batch, *prepared: Tensor | None) -> Float[Tensor, ""]:
+    def forward(self, batch: Batch, *prepared: Tensor | None) -> tuple[Float[Tensor, ""]]:
         """Return the sum over all answers and questions."""
         del prepared
         logits = self.model(batch_to_regions(batch), batch["question"])
-        return F.binary_cross_entropy_with_logits(logits, batch["targets"], reduction="sum")
+        return (F.binary_cross_entropy_with_logits(logits, batch["targets"], reduction="sum"),)
 
 
-class Vqa(CoAttentionTask):
+class Vqa(CoAttentionTask[QuestionDataset, Mcan, str]):
     """Questions about images, each answered by one of the frequent answers of the training split."""
 
     name = "vqa"
@@ -85,7 +83,7 @@ class Vqa(CoAttentionTask):
     objective_class = AnswerObjective
     examples = QuestionDataset
 
-    def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Mcan:
+    def create(self, model: str, options: Mapping[str, object], init_from: Path | None = None) -> Mcan:
         """Return an MCAN model; its word embeddings start from the data's word vectors, if given."""
         answers = self.data.answers if init_from is None else AnswerVocabulary.load(init_from / ANSWERS)
         assert answers is not None
@@ -132,7 +130,7 @@ class Vqa(CoAttentionTask):
         return Example((("question", question.text), answer), kind, question.image)
 
     @staticmethod
-    def score_with_intervals(predictions: Mapping[str, Any], split: QuestionDataset) -> EvaluationResult:
+    def score_with_intervals(predictions: Mapping[str, str], split: QuestionDataset) -> EvaluationResult:
         """Return the official accuracy, in all, by answer type and, where known, by question type."""
         annotations = split.annotations
         official = evaluate_vqa(predictions, annotations).questions
@@ -152,7 +150,7 @@ class Vqa(CoAttentionTask):
         model: Mcan,
         split: QuestionDataset,
         indices: np.ndarray,
-        predictions: Mapping[str, Any],
+        predictions: Mapping[str, str],
         scores: Mapping[str, float],
     ) -> dict[str, Prediction]:
         """Return the answers with their probabilities, and their accuracies where annotators disagree."""
