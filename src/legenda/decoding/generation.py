@@ -264,18 +264,21 @@ class TorchStepper(Stepper):
 
     def decode(
         self, tokens: np.ndarray, parents: np.ndarray | None
-    ) -> tuple[Float[Tensor, "B K V"], np.ndarray | None]:
+    ) -> tuple[Float[Tensor, "B K V"], Float[Tensor, "B K H N"] | None]:
         """Return the log-probabilities of the tokens after `tokens`, and the attention weights if they are needed."""
         state = self.state if parents is None else self.state.reorder(self.own(parents))
         logits, self.state = self._step(self.own(tokens), state)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         log_probs = logits.clone() if self.decoder.returns_log_probs else logits.log_softmax(dim=-1)
-        weights = self.state.attention if self._need_attention else None
-        return log_probs, None if weights is None else _to_numpy(weights)
+        return log_probs, self.state.attention if self._need_attention else None
 
     def own(self, values: np.ndarray) -> Tensor:
         """Return values as a tensor on the device."""
         return torch.from_numpy(values).to(self.device)
+
+    def to_numpy(self, values: Tensor) -> np.ndarray:
+        """Return a tensor as an array."""
+        return (values.float() if values.dtype in (torch.bfloat16, torch.float16) else values).detach().cpu().numpy()
 
     def normalize(self, scores: Float[Tensor, "B K V"]) -> Float[Tensor, "B K V"]:
         """Return scores as log-probabilities."""
@@ -283,7 +286,7 @@ class TorchStepper(Stepper):
 
     def pick(self, log_probs: Float[Tensor, "B K V"], tokens: np.ndarray) -> np.ndarray:
         """Return the log-probability of one token of each row."""
-        return _to_numpy(log_probs.gather(-1, self.own(tokens).unsqueeze(-1)).squeeze(-1))
+        return self.to_numpy(log_probs.gather(-1, self.own(tokens).unsqueeze(-1)).squeeze(-1))
 
     def top(
         self, log_probs: Float[Tensor, "B K V"], scores: Float[Tensor, "B K V"], count: int, allowed: np.ndarray | None
@@ -293,7 +296,7 @@ class TorchStepper(Stepper):
             scores = scores.masked_fill(~self.own(allowed), float("-inf"))
         values, tokens = scores.topk(min(count, scores.shape[-1]), dim=-1)
         chosen = values if scores is log_probs else log_probs.gather(-1, tokens)
-        return _to_numpy(tokens), _to_numpy(values), _to_numpy(chosen)
+        return self.to_numpy(tokens), self.to_numpy(values), self.to_numpy(chosen)
 
     def _init_state(self, num_rows: int) -> State:
         if self.decoder.compiled_step is None:
@@ -312,8 +315,3 @@ class TorchStepper(Stepper):
         torch.compiler.cudagraph_mark_step_begin()
         # the next run of a CUDA graph overwrites its outputs
         return deepcopy(self.decoder.compiled_step(tokens, state, self.memory))
-
-
-def _to_numpy(values: Tensor) -> np.ndarray:
-    """Return a tensor as an array, whose data another step does not change."""
-    return (values.float() if values.dtype in (torch.bfloat16, torch.float16) else values).detach().cpu().numpy()

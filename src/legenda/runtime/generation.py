@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -69,12 +69,19 @@ class Stepper(ABC):
         self.repeat_sets: np.ndarray | None = None
 
     @abstractmethod
-    def decode(self, tokens: np.ndarray, parents: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
-        """Return log-probabilities `(B, K, V)`, in at least float32 and not shared, and attention if it is needed."""
+    def decode(self, tokens: np.ndarray, parents: np.ndarray | None) -> tuple[Any, Any]:
+        """Return log-probabilities `(B, K, V)`, in at least float32 and not shared, and attention `(B, K, H, N)`.
+
+        The attention is None where it is not needed.
+        """
 
     @abstractmethod
     def own(self, values: np.ndarray) -> Any:
         """Return values as an array of the decoder's library."""
+
+    @abstractmethod
+    def to_numpy(self, values: Any) -> np.ndarray:
+        """Return an array of the decoder's library as one of NumPy."""
 
     @abstractmethod
     def normalize(self, scores: Any) -> Any:
@@ -93,7 +100,7 @@ class Stepper(ABC):
         allowed: tokens of each row `(K, V)`; others have a score of -inf.
         """
 
-    def step(self, tokens: np.ndarray, parents: np.ndarray | None = None) -> tuple[Any, np.ndarray | None]:
+    def step(self, tokens: np.ndarray, parents: np.ndarray | None = None) -> tuple[Any, Any]:
         """Return the log-probabilities `(B, K, V)` of the tokens after `tokens` `(B, K)`, and the attention weights.
 
         Suppressed tokens have -inf; the others are not normalized again. parents: the earlier row that each row of
@@ -158,7 +165,9 @@ def generate_rows(stepper: Stepper, choose: Callable[[Any], np.ndarray]) -> Sear
     mask, log_probs = np.stack(unfinished, axis=-1), np.stack(token_log_probs, axis=-1)
     scores = log_probs.sum(axis=-1)
     check_scores(scores)
-    attention = np.stack(weights, axis=2) * mask[..., np.newaxis, np.newaxis] if weights else None
+    attention = None
+    if weights:
+        attention = np.stack([*map(stepper.to_numpy, weights)], axis=2) * mask[..., np.newaxis, np.newaxis]
     return SearchOutput(np.where(mask, np.stack(tokens, axis=-1), config.padding_id), log_probs, scores, attention)
 
 
@@ -203,7 +212,7 @@ def beam_search(
             elif group.is_done(stop_at):
                 break
         groups.append(group)
-    output = SearchOutput.join(_to_outputs(groups)).map(lambda rows: rows[:, :count])
+    output = SearchOutput.join(_to_outputs(groups, count)).map(lambda rows: rows[:, :count])
     check_scores(output.scores)
     return output
 
@@ -230,11 +239,14 @@ class _Hypotheses:
         sums = np.zeros(shape[:2], np.float32)
         return _Hypotheses(zeros + config.eos_token_id, np.zeros(shape, np.float32), zeros, sums, zeros[..., 0].copy())
 
+    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> _Hypotheses:
+        return _Hypotheses(*map(function, vars(self).values()))
+
     def pick(self, beams: np.ndarray) -> _Hypotheses:
-        return _Hypotheses(*(pick_rows(getattr(self, field.name), beams) for field in fields(self)))
+        return self.map(lambda rows: pick_rows(rows, beams))
 
     def concat(self, other: _Hypotheses) -> _Hypotheses:
-        pairs = ((getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
         return _Hypotheses(*(np.concatenate(pair, axis=1) for pair in pairs))
 
     def scores(self, config: GenerationConfig) -> np.ndarray:
@@ -272,7 +284,7 @@ class _BeamGroup:
         """Slots whose hypothesis was released; what follows in them is no hypothesis of its own."""
         self.history: list[np.ndarray] = []
         """Tokens of all hypotheses after each step, kept for the groups that follow."""
-        self.weights: list[np.ndarray] = []
+        self.weights: list[Any] = []
         """Cross-attention weights of each step `(B, K, H, N)`."""
 
     def advance(self, log_probs: Any, scores: Any, step: int, num_beams: int) -> tuple[np.ndarray, np.ndarray]:
@@ -432,15 +444,16 @@ def _penalty(earlier: Sequence[_BeamGroup], V: int, step: int, diversity_penalty
     return np.float32(diversity_penalty) * counts[:, np.newaxis]
 
 
-def _to_outputs(groups: Sequence[_BeamGroup]) -> list[SearchOutput]:
-    """Return the sequences of each group, cut to the longest of all, with their attention weights."""
+def _to_outputs(groups: Sequence[_BeamGroup], count: int) -> list[SearchOutput]:
+    """Return the first `count` sequences of each group, cut to the longest of all, with their attention weights."""
     finalized = [group.finalize() for group in groups]
     T = max((int(hypotheses.lengths.max()) for hypotheses in finalized if hypotheses.lengths.size), default=0)
-    return [_to_output(hypotheses, group, T) for hypotheses, group in zip(finalized, groups, strict=True)]
+    first = (hypotheses.map(lambda rows: rows[:, :count]) for hypotheses in finalized)
+    return [_to_output(hypotheses, group, T) for hypotheses, group in zip(first, groups, strict=True)]
 
 
 def _to_output(hypotheses: _Hypotheses, group: _BeamGroup, T: int) -> SearchOutput:
-    config, weights = group.config, group.weights
+    config, weights = group.config, [group.stepper.to_numpy(weights) for weights in group.weights]
     scores = hypotheses.scores(config)
     is_empty = np.isneginf(scores)[..., np.newaxis]  # no hypothesis was left for this row
     mask = (np.arange(T) < hypotheses.lengths[..., np.newaxis]) & ~is_empty

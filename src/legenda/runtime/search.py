@@ -109,6 +109,9 @@ class _ArrayStepper(Stepper):
     def own(self, values: np.ndarray) -> np.ndarray:
         return values
 
+    def to_numpy(self, values: np.ndarray) -> np.ndarray:
+        return values
+
     def normalize(self, scores: np.ndarray) -> np.ndarray:
         return log_softmax(scores)
 
