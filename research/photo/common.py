@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from legenda.io import atomic_write
 from legenda.models import Captioner, create_model
-from legenda.photo.layout import WIDTH
+from legenda.photo.regions import WIDTH
 from legenda.regions import Regions
 from legenda.tasks.base import set_vocabulary
 from legenda.text import Vocabulary

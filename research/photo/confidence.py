@@ -20,7 +20,7 @@ from sources import Photographs
 from torch.nn import functional as F
 
 from legenda.photo.consensus import Consensus
-from legenda.photo.things import labels
+from legenda.photo.regions import labels
 
 DECAY = 1e-3
 BINS = 5

@@ -23,8 +23,7 @@ from torch.nn import functional as F
 from words import write_tensors
 
 from legenda.photo.consensus import INPUTS, normalized
-from legenda.photo.layout import START_DENSE, START_GLOBAL, START_VISUAL
-from legenda.photo.things import labels
+from legenda.photo.regions import START_DENSE, START_GLOBAL, START_VISUAL, labels
 from legenda.text import Vocabulary
 from legenda.text.ngrams import ngrams
 

@@ -22,7 +22,7 @@ from PIL import Image, ImageDraw
 import legenda
 from legenda.images import read_image
 from legenda.io import write_text
-from legenda.photo.things import NAMED_SCORE, Thing
+from legenda.photo.regions import NAMED_SCORE, Thing
 
 FREE = (7, 8)
 SHOWN = 24

@@ -23,7 +23,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from words import write_tensors
 
-from legenda.arrays import load_arrays
+from legenda.io import load_arrays
 
 STAGES = ((1, 16, 1, 3, 1), (6, 24, 3, 3, 2), (6, 48, 3, 5, 2), (6, 88, 4, 3, 2), (6, 120, 4, 5, 1), (6, 208, 5, 5, 2))
 STAGES = (*STAGES, (6, 352, 1, 3, 1))

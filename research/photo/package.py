@@ -26,7 +26,7 @@ from legenda.export import export_captioner
 from legenda.io import write_json
 from legenda.models.weights import dequantize, quantize, save_weights
 from legenda.photo.consensus import CONSENSUS
-from legenda.runtime.folder import DECODER, ENCODER, SETTINGS, digest, read_exported
+from legenda.runtime.captioner import DECODER, ENCODER, SETTINGS, digest, read_exported
 
 UNLIKE = 0.01
 """Share of the validation photographs whose captions would be replaced."""

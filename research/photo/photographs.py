@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 from words import load_vectors
 
-from legenda.photo.layout import MAX_THINGS
-from legenda.photo.regions import RegionMaker
+from legenda.photo.regions import MAX_THINGS, RegionMaker
 from legenda.photo.vision import ImageVectors, Things
 
 

@@ -20,7 +20,7 @@ from legenda.config import Config
 from legenda.data.captions import CaptionDataset, DataModule, TokenizedCaptions
 from legenda.errors import DataError
 from legenda.papers import get_recipe
-from legenda.photo.layout import WIDTH
+from legenda.photo.regions import WIDTH
 from legenda.text import Vocabulary
 from legenda.training.schedules import Cosine
 

@@ -30,7 +30,7 @@ from legenda.decoding import sample
 from legenda.metrics.cider import DocumentFrequencies
 from legenda.metrics.rewards import CiderD
 from legenda.models import Captioner
-from legenda.photo.things import labels
+from legenda.photo.regions import labels
 from legenda.regions import Regions
 
 BOXED, PHOTOGRAPHS = 18, 20

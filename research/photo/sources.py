@@ -12,8 +12,16 @@ from coco import TRAIN
 from noise import DetectorNoise
 from torch.nn import functional as F
 
-from legenda.photo.layout import MAX_THINGS, MIN_SCORE, WIDTH, fill_things, fill_whole
-from legenda.photo.regions import NUM_PHRASES, NUM_WORDS, WordTable
+from legenda.photo.regions import (
+    MAX_THINGS,
+    MIN_SCORE,
+    NUM_PHRASES,
+    NUM_WORDS,
+    WIDTH,
+    WordTable,
+    fill_things,
+    fill_whole,
+)
 from legenda.regions import Regions
 from legenda.text import Vocabulary
 

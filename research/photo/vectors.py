@@ -16,7 +16,7 @@ from coco import TRAIN, UNUSED, read_photographs
 from PIL import Image, ImageOps
 
 from legenda.io import atomic_write
-from legenda.photo.layout import MAX_THINGS
+from legenda.photo.regions import MAX_THINGS
 from legenda.photo.vision import CHANNELS, MOST_BOXES, OTHERS, PARTS, Vision
 
 VIEWS = ("plain", "mirrored")

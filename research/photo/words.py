@@ -31,7 +31,7 @@ from torch.nn import functional as F
 from vectors import VIEWS
 
 from legenda.models.weights import quantize
-from legenda.photo.layout import CLASSES, DENSE, GLOBAL, MIN_SCORE, VISUAL, WORD
+from legenda.photo.regions import CLASSES, DENSE, GLOBAL, MIN_SCORE, VISUAL, WORD
 from legenda.photo.vision import CHANNELS, OTHERS, Things, summarize
 from legenda.text import Vocabulary, ptb_tokenize
 

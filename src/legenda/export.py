@@ -19,7 +19,7 @@ from legenda.errors import CheckpointError, ConfigError, import_extra
 from legenda.io import __version__, locked, partial_folder, write_json
 from legenda.models.base import Captioner, eval_mode
 from legenda.regions import Memory, Regions
-from legenda.runtime.folder import GRID_BOXES, OF_RUN, SETTINGS, VOCABULARY, ExportedModel, Format, digest
+from legenda.runtime.captioner import GRID_BOXES, OF_RUN, SETTINGS, VOCABULARY, ExportedModel, Format, digest
 
 __all__ = ["ExportReport", "export_captioner"]
 

@@ -1,4 +1,4 @@
-"""Files: atomic writes, locks, text and JSON with errors of one sentence, and pickles of plain data only."""
+"""Files: atomic writes, locks, text, JSON and arrays with errors of one sentence, and pickles of plain data only."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import re
 import secrets
 import shutil
 import stat
+import zlib
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,11 +21,14 @@ from io import BytesIO, StringIO
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import UnionType
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 
-from legenda.errors import DataError, first_line
+from legenda.errors import CheckpointError, DataError, first_line
+
+if TYPE_CHECKING:
+    import numpy as np
 
 MAX_BYTES = 1 << 28
 """Bytes that a file may always hold, however well it is compressed."""
@@ -396,3 +400,37 @@ def coco_number(name: str) -> str | None:
     """Return the id in COCO's name of an image, with its 12 digits, as text without zeros in front; else None."""
     match = COCO_NAME.fullmatch(name)
     return None if match is None or len(match["id"]) != 12 else str(int(match["id"]))
+
+
+def load_arrays(path: Path, hint: str) -> dict[str, np.ndarray]:
+    """Return the tensors of a safetensors file by name, matrices of int8 with a scale of each row as float32.
+
+    For what runs without PyTorch; see `legenda.models.checkpoint.load_tensors`.
+    Raise CheckpointError with the hint where the file cannot be read, or its values are not those of its checksum.
+    """
+    try:
+        return verified(lambda: _read_arrays(path), path, hint)
+    except DataError as error:
+        raise CheckpointError(str(error)) from error
+
+
+def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+    import numpy as np  # late: the commands that list or explain need no arrays
+
+    with safe_open(path, framework="np") as file:
+        expected = (file.metadata() or {}).get("checksum")
+        stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    crc = 0
+    for name, array in sorted(stored.items()):
+        crc = zlib.crc32(f"{name} torch.{array.dtype} {array.shape}\n".encode(), crc)
+        crc = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, crc)
+    if expected not in (None, f"crc32:{crc:08x}"):
+        raise ValueError("its values differ from its checksum")
+    scales = {name + "_scale" for name, array in stored.items() if array.dtype == np.int8} & stored.keys()
+    return {
+        name: array * stored[f"{name}_scale"].reshape(-1, *[1] * (array.ndim - 1))
+        if f"{name}_scale" in scales
+        else array
+        for name, array in stored.items()
+        if name not in scales
+    }

@@ -31,9 +31,8 @@ from legenda.images.files import (
     to_image,
 )
 from legenda.photo.consensus import Consensus
-from legenda.photo.things import Thing, describe_things, read_things
-from legenda.runtime.captioner import Captioned, Captioner, OnnxCaptioner
-from legenda.runtime.folder import is_exported
+from legenda.photo.regions import Thing, describe_things, read_things
+from legenda.runtime.captioner import Captioned, Captioner, OnnxCaptioner, is_exported
 from legenda.runtime.settings import ChoiceConfig, GenerationConfig, Overrides, override
 from legenda.text import Vocabulary
 

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from legenda.errors import DataError
 from legenda.features import PackedFeatureStore, write_store
-from legenda.images.regions import check_regions
+from legenda.images.extractor import check_regions
 
 Image = tuple[str, np.ndarray, np.ndarray | None]
 

@@ -19,10 +19,9 @@ from legenda.extractors import load_extractor
 from legenda.metrics import evaluate
 from legenda.metrics.cider import coco_frequencies
 from legenda.models.weights import dequantize, quantize
-from legenda.photo import layout
+from legenda.photo import regions as layout
 from legenda.photo.consensus import INPUTS, Consensus, normalized
-from legenda.photo.regions import NUM_PHRASES, NUM_WORDS
-from legenda.photo.things import Thing, describe_things, labels, name_kind, read_things
+from legenda.photo.regions import NUM_PHRASES, NUM_WORDS, Thing, describe_things, labels, name_kind, read_things
 from legenda.photo.vision import BINS, PARTS, box_weights, colors, detect
 from legenda.pipeline import json_entry
 from legenda.run_folder import ASSETS, PACKAGED

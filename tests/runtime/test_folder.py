@@ -11,8 +11,7 @@ import pytest
 
 import legenda
 from legenda.errors import CheckpointError
-from legenda.runtime.captioner import OnnxCaptioner
-from legenda.runtime.folder import DECODER, ENCODER, SETTINGS, VOCABULARY, digest
+from legenda.runtime.captioner import DECODER, ENCODER, SETTINGS, VOCABULARY, OnnxCaptioner, digest
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from legenda.io import check_output, coco_id, follow_links, locked, remove_lefto
 from legenda.pipeline import GeneratedCaption, ImageCaptions, Pipeline, json_entry
 from legenda.pipeline import open as open_pipeline
 from legenda.run_folder import CONFIG, VOCABULARY, WEIGHTS
-from legenda.runtime.folder import SETTINGS, is_exported
+from legenda.runtime.captioner import SETTINGS, is_exported
 from legenda.runtime.settings import GenerationConfig, Overrides
 from legenda.terminal import escape_controls, progress_bar
 

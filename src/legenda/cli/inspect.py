@@ -12,7 +12,7 @@ from legenda.environment import describe_installation
 from legenda.errors import ConfigError, DataError
 from legenda.hub import find_model
 from legenda.run_folder import CONFIG, WEIGHTS
-from legenda.runtime.folder import is_exported
+from legenda.runtime.captioner import is_exported
 
 
 class InspectOptions(Config):

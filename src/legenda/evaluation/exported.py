@@ -12,8 +12,7 @@ from legenda.errors import ConfigError
 from legenda.features.extractors import resolve_extractor
 from legenda.images.extractor import Extractor
 from legenda.run_folder import RunConfig
-from legenda.runtime.captioner import OnnxCaptioner
-from legenda.runtime.folder import OF_RUN
+from legenda.runtime.captioner import OF_RUN, OnnxCaptioner
 from legenda.runtime.settings import ChoiceConfig
 
 

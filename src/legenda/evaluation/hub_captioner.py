@@ -17,8 +17,7 @@ from legenda.decoding import GenerationOutput
 from legenda.decoding.generation import GenerationConfig
 from legenda.errors import ConfigError, DataError
 from legenda.hub import HUB_PREFIX
-from legenda.images.extractor import Extractor
-from legenda.images.regions import ImageRegions
+from legenda.images.extractor import Extractor, ImageRegions
 from legenda.models.base import CaptionerConfig, SelfSearchingCaptioner
 from legenda.models.pretrained import hub_errors, load_pretrained
 from legenda.registry import reason_of

@@ -11,8 +11,7 @@ from legenda.images.identity import ExtractorIdentity
 from legenda.io import read_json
 from legenda.models.registry import describe_model
 from legenda.run_folder import CONFIG, EVALUATIONS, RunConfig, read_config, split_model, stages_of
-from legenda.runtime.captioner import OnnxCaptioner
-from legenda.runtime.folder import read_exported
+from legenda.runtime.captioner import OnnxCaptioner, read_exported
 
 
 def inspect_exported(folder: Path, *, verify: bool = False) -> tuple[dict[str, object], list[str]]:

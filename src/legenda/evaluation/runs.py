@@ -30,8 +30,7 @@ from legenda.models.registry import summarize
 from legenda.models.weights import load_weights, read_checksum
 from legenda.regions import Regions
 from legenda.run_folder import CONFIG, RunConfig, weights_path
-from legenda.runtime.captioner import OnnxCaptioner
-from legenda.runtime.folder import SETTINGS, digest, is_exported
+from legenda.runtime.captioner import SETTINGS, OnnxCaptioner, digest, is_exported
 from legenda.runtime.settings import ChoiceConfig, GenerationConfig
 
 if TYPE_CHECKING:

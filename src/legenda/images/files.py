@@ -34,8 +34,7 @@ import pillow_heif
 from PIL import Image, ImageOps
 
 from legenda.errors import ConfigError, DataError, LegendaError, first_line, import_extra
-from legenda.images.extractor import Extractor, run_extractor
-from legenda.images.regions import ImageRegions
+from legenda.images.extractor import Extractor, ImageRegions, run_extractor
 from legenda.io import IMAGE_SUFFIXES, VIDEO_SUFFIXES, open_regular
 from legenda.terminal import check_stopped
 

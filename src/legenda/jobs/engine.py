@@ -28,7 +28,7 @@ from legenda.compute import count_cuda_devices
 from legenda.errors import ConfigError, LegendaError, import_extra
 from legenda.images.shards import ImageTask, Job, JobStats, process_shard, process_shards
 from legenda.registry import load_plugin, plugin_files
-from legenda.runtime.threads import get_num_threads, set_num_threads
+from legenda.runtime.captioner import get_num_threads, set_num_threads
 
 EngineName = Literal["local", "pool", "ray"]
 """This process; a pool of processes of this machine; processes that Ray runs on this machine or on a cluster."""

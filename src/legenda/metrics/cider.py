@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from legenda.arrays import load_arrays
+from legenda.io import load_arrays
 from legenda.metrics.metric import CaptionSet, Metric
 from legenda.run_folder import ASSETS, PACKAGED, VOCABULARY
 from legenda.text import Vocabulary

@@ -18,9 +18,9 @@ from typing import Self
 
 import numpy as np
 
-from legenda.arrays import load_arrays
 from legenda.errors import CheckpointError
-from legenda.photo.layout import CLASSES, START_WORD
+from legenda.io import load_arrays
+from legenda.photo.regions import CLASSES, START_WORD
 from legenda.run_folder import ASSETS, CONFIG, PACKAGED, VOCABULARY
 from legenda.runtime.search import SearchOutput
 from legenda.text import Vocabulary

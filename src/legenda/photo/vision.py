@@ -14,12 +14,13 @@ from typing import Any, Self
 import numpy as np
 from PIL import Image
 
-from legenda.arrays import load_arrays
-from legenda.photo.layout import CLASSES
+from legenda.io import load_arrays
 from legenda.run_folder import ASSETS, PACKAGED
 from legenda.runtime.captioner import open_sessions
 from legenda.runtime.search import log_softmax
 
+CLASSES = 80
+"""Classes of COCO, which the detector knows."""
 STRIDES = (8, 16, 32, 64)
 """Pixels between the detector's anchors on each of its levels."""
 BINS = 8

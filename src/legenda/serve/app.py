@@ -24,7 +24,7 @@ from legenda.errors import ConfigError, LegendaError, did_you_mean
 from legenda.images.extractor import describe_unfamiliar, find_unfamiliar
 from legenda.images.files import FORMATS
 from legenda.io import __version__
-from legenda.photo.things import Thing
+from legenda.photo.regions import Thing
 from legenda.pipeline import GeneratedCaption, Pipeline
 from legenda.report.overlay import draw_caption_attention
 from legenda.report.page import render_html
