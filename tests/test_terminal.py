@@ -6,7 +6,9 @@ import shutil
 import sys
 
 import numpy as np
+import pytest
 
+from legenda import terminal
 from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scene
 from legenda.features import write_store
@@ -30,6 +32,19 @@ def test_an_encoding_without_a_character_gets_an_escape(monkeypatch):
     with safe_stdout():
         print("caf\xe9")
     assert raw.getvalue() == rb"caf\xe9" + b"\n"
+
+
+def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(terminal, "LINE_INTERVAL_S", 0.0)
+    with terminal.progress_bar("reading\x1b") as update:
+        update(3, 7)
+        terminal.STOPPED.set()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                update(4, 7)
+        finally:
+            terminal.STOPPED.clear()
+    assert capsys.readouterr().err == "reading\\u001b: 3 of 7\n"
 
 
 def test_no_command_prints_what_a_terminal_obeys(make_run, run_command, tmp_path):

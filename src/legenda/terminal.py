@@ -143,21 +143,28 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
 
     Call what it yields with the number of items done and in total, 0 if unknown.
     """
+    show: Callable[[int, int], None] | None = None
+    printed = time.monotonic()
+
+    def update(done: int, total: int) -> None:
+        nonlocal printed
+        check_stopped()
+        if show is not None:
+            show(done, total)
+        elif time.monotonic() - printed >= LINE_INTERVAL_S:
+            printed = time.monotonic()
+            print(f"{escape_controls(title)}: {done}{f' of {total}' if total else ''}", file=sys.stderr, flush=True)
+
     if not sys.stderr.isatty():
-        yield lambda *_: None
+        yield update
         return
     from rich.progress import TaskProgressColumn
 
     with create_bar(TaskProgressColumn()) as bar:
-        task = bar.add_task(escape_controls(title), total=None)
-        printed = time.monotonic()
+        if not bar.disable:  # as on a terminal without cursor
+            task = bar.add_task(escape_controls(title), total=None)
 
-        def update(done: int, total: int) -> None:
-            nonlocal printed
-            check_stopped()
-            bar.update(task, completed=done, total=total or None)
-            if bar.disable and time.monotonic() - printed >= LINE_INTERVAL_S:
-                printed = time.monotonic()
-                print(f"{escape_controls(title)}: {done}{f' of {total}' if total else ''}", file=sys.stderr, flush=True)
+            def show(done: int, total: int) -> None:
+                bar.update(task, completed=done, total=total or None)
 
         yield update
