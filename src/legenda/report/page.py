@@ -21,8 +21,8 @@ from pydantic import model_validator
 from legenda.config import Config, NonNegativeInt
 from legenda.errors import ConfigError, DataError
 from legenda.io import write_text
-from legenda.metrics import Difference
-from legenda.metrics.results import Prediction
+from legenda.metrics import Difference, compare
+from legenda.metrics.results import EvaluationResult, Prediction
 
 _BOX_TOLERANCE = 1e-3  # boxes from pixel arithmetic may miss the edge by a rounding
 
@@ -85,6 +85,23 @@ class ModelRun:
     scores: Mapping[str, float | None]
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     differences: Mapping[str, Difference] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        description: str,
+        results: Mapping[str, EvaluationResult],
+        parameters: int | None = None,
+        seconds: float | None = None,
+    ) -> Self:
+        """Return a model with its scores, and their differences from those of the first of all results, by name."""
+        result, first = results[name], next(iter(results.values()))
+        differences = {} if result is first else compare(result.comparable, first.comparable)
+        scores = {key: metric.value for key, metric in result.columns.items()}
+        intervals = {key: metric.interval for key, metric in result.columns.items() if metric.interval is not None}
+        known = {metric: difference for metric, difference in differences.items() if difference is not None}
+        return cls(name, description, parameters, seconds, scores, intervals, known)
 
 
 @dataclass(frozen=True)

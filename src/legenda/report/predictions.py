@@ -14,7 +14,7 @@ from legenda.data.captions import Scorer
 from legenda.errors import DataError
 from legenda.evaluation.comparison import RANKING_METRIC, read_stored_references, score_per_image
 from legenda.images import read_image
-from legenda.metrics import METRICS, compare, intervals
+from legenda.metrics import METRICS, intervals
 from legenda.metrics.evaluation import References
 from legenda.metrics.results import EvaluationResult, MetricWithCI, Prediction
 from legenda.metrics.scoring import load_references, read_single_predictions
@@ -90,7 +90,7 @@ def write_prediction_report(
         title=" against ".join(names),
         lead=f"{count} of captions, {len(ids):,} images.",
         columns=score_columns(metric for result in results.values() for metric in result.scores),
-        runs=_describe(results),
+        runs=[ModelRun.of(name, "captions in a file", results) for name in results],
         examples=cards,
         footnotes=notes,
         score_name=RANKING_METRIC,
@@ -112,27 +112,6 @@ def _find_images(
         raise DataError(f"{folder} holds none of the photographs, such as {min(files.values())}; name their folder")
     paths = {image: by_name.get(image) or by_name.get(file) for image, file in files.items()}
     return {image: ReportImage(read_image(path)) for image, path in paths.items() if path is not None}
-
-
-def _describe(results: Mapping[str, EvaluationResult]) -> list[ModelRun]:
-    first = next(iter(results.values()))
-    runs = []
-    for name, result in results.items():
-        differences = {} if result is first else compare(result.comparable, first.comparable)
-        runs.append(
-            ModelRun(
-                name=name,
-                description="captions in a file",
-                parameters=None,
-                seconds=None,
-                scores={key: metric.value for key, metric in result.scores.items()},
-                intervals={
-                    key: metric.interval for key, metric in result.scores.items() if metric.interval is not None
-                },
-                differences={metric: d for metric, d in differences.items() if d is not None},
-            )
-        )
-    return runs
 
 
 def score_with_intervals(captions: Mapping[str, str], references: References, score: Scorer | None) -> EvaluationResult:

@@ -19,7 +19,6 @@ from legenda.evaluation.comparison import RANKING_METRIC, compare_pairs
 from legenda.evaluation.evaluate import generate, load_examples, predict, reject_captioner_options
 from legenda.evaluation.runs import CaptionerRun, Run, resolve_shared_data
 from legenda.evaluation.torch_captioner import to_arrays
-from legenda.metrics import compare
 from legenda.metrics.resampling import students_interval
 from legenda.metrics.results import EvaluationResult, Example, Prediction, group_key
 from legenda.models.base import eval_mode
@@ -324,25 +323,12 @@ def model_runs(
     descriptions: by default the model's summary and the recipe that trained it.
     """
     descriptions = _describe_runs(runs) if descriptions is None else descriptions
-    first = next(iter(results.values()))
     described = []
     for name, run in runs.items():
-        result = results[name]
-        differences = {} if result is first else compare(result.comparable, first.comparable)
         # a run without history, such as an imported one, has no seconds
         history = read_history(run.folder) if (run.folder / HISTORY).exists() else ()
-        columns = result.columns
-        described.append(
-            ModelRun(
-                name=name,
-                description=descriptions[name],
-                parameters=run.model.parameter_count,
-                seconds=max((record.get("seconds", 0.0) for record in history), default=None),
-                scores={key: metric.value for key, metric in columns.items()},
-                intervals={key: metric.interval for key, metric in columns.items() if metric.interval is not None},
-                differences={metric: d for metric, d in differences.items() if d is not None},
-            )
-        )
+        seconds = max((record.get("seconds", 0.0) for record in history), default=None)
+        described.append(ModelRun.of(name, descriptions[name], results, run.model.parameter_count, seconds))
     return described
 
 
