@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, cast, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 
 from legenda.errors import ConfigError, did_you_mean
 
 __all__ = ["Config", "to_json"]
 
 C = TypeVar("C", bound="Config")
+T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 
 PositiveInt = Annotated[int, Field(ge=1, le=2**31 - 1)]
@@ -41,7 +43,7 @@ Precision = Literal["float32", "bf16", "fp16"]
 class _ConfigMeta(type(BaseModel)):
     """Calls of a configuration's class raise ConfigError, one sentence, instead of pydantic's ValidationError."""
 
-    def __call__(cls, *args: Any, **values: Any) -> Any:
+    def __call__(cls: type[T], *args: object, **values: object) -> T:
         try:
             return super().__call__(*args, **values)
         except ValidationError as error:
@@ -70,7 +72,7 @@ class Config(BaseModel, metaclass=_ConfigMeta):
                 raise ConfigError(f"{name} holds a path with a zero byte, which no file has; correct it")
         return self
 
-    def replace(self, **changes: Any) -> Self:
+    def replace(self, **changes: object) -> Self:
         """Return a copy with fields changed; those that were never set follow from the others again."""
         return type(self)(**{name: getattr(self, name) for name in self.model_fields_set} | changes)
 
@@ -158,7 +160,7 @@ def describe(error: ValidationError, kind: type[BaseModel], name: str) -> str:
     return f"{where} {expected}, not {value}" + (f" ({about})" if about else "")
 
 
-def _find_field(kind: Any, path: Sequence[Any]) -> tuple[Any, Any]:
+def _find_field(kind: object, path: Sequence[int | str]) -> tuple[FieldInfo | None, object]:
     """Return the field at a path, None for an empty one, and the class of its value, or of the last configuration."""
     field = None
     for name in path:
@@ -175,7 +177,7 @@ def _config_of(annotation: object) -> object:
     return next((part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)), None)
 
 
-def to_json(value: Any, folder: Path | None = None) -> Any:
+def to_json(value: object, folder: Path | None = None) -> Any:
     """Return a configuration as JSON can hold it: nested dictionaries and lists, and paths as strings.
 
     folder: what paths are written relative to; by default they stay as they are.

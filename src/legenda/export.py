@@ -114,8 +114,7 @@ def export_captioner(
             max_difference=difference,
             generation_config=generation_config,
             digests={file.name: digest(file) for file in sorted(folder.iterdir())},
-            **{name: config[name] for name in OF_RUN if config.get(name) is not None},
-        )
+        ).replace(**{name: config[name] for name in OF_RUN if config.get(name) is not None})
         write_json(folder / SETTINGS, to_json(settings))
         out.mkdir(exist_ok=True)
         files = tuple(file.replace(out / file.name) for file in sorted(folder.iterdir()))

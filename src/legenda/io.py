@@ -215,7 +215,7 @@ def write_text(path: str | Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
-def write_json(path: str | Path, value: Any) -> None:
+def write_json(path: str | Path, value: object) -> None:
     """Write `value` as indented JSON, atomically."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
@@ -363,7 +363,7 @@ def read_pickle(path: Path, hint: str, allowed: Mapping[str, object] | None = No
     return verified(read, path, hint)
 
 
-def get_field(entry: Any, key: str, kind: type | UnionType, where: str, hint: str) -> Any:
+def get_field(entry: object, key: str, kind: type | UnionType, where: str, hint: str) -> Any:
     """Return an entry of a JSON object; raise DataError, naming `where` it is, if it is missing or not of the type."""
     if not isinstance(entry, Mapping) or key not in entry:
         raise DataError(f"{where} has no '{key}'; {hint}")

@@ -315,7 +315,7 @@ def recipe_from_dict(content: Mapping[str, object]) -> Recipe:
         known = (*_PLAIN, "model", "data", *tables, stage_name(len(stages)))
         raise ConfigError(f"a recipe has no part {unknown[0]!r}; {did_you_mean(unknown[0], known)}")
     plain = {name: content[name] for name in _PLAIN if name in content}
-    recipe = Recipe(name="mine", model=model["name"], data=data, stages=stages)
+    recipe = Recipe(name="mine", model=model["name"], data=DATASETS.configure(data, "data"), stages=stages)
     return recipe.override({**plain, "model": model})
 
 

@@ -6,7 +6,7 @@ Local windows cut them off at a distance: regions attend only to regions near th
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -103,10 +103,10 @@ class DistanceRescale(nn.Module):
                 return weight * r
 
 
-Windows = tuple[Bool[Tensor, "B N N"], Bool[Tensor, "B N N"]]
+Windows = tuple[Bool[Tensor, "B N N"] | None, Bool[Tensor, "B N N"] | None]
 
 
-def no_windows(positions: Tensor, size: int, halo: int) -> tuple[None, None]:  # noqa: ARG001
+def no_windows(positions: Tensor, size: int, halo: int) -> Windows:  # noqa: ARG001
     """Return no windows, for "none"."""
     return None, None
 
@@ -135,7 +135,7 @@ def halo_windows(positions: Float[Tensor, "B N 2"], size: int, halo: int) -> Win
     return (((key >= corner - halo) & (key < corner + size + halo)).all(dim=-1),) * 2
 
 
-WINDOWS: Registry[Callable[[Tensor, int, int], tuple[Any, Any]]] = Registry(
+WINDOWS: Registry[Callable[[Tensor, int, int], Windows]] = Registry(
     "window", {"none": no_windows, "swin": swin_windows, "halo": halo_windows}
 )
 """Windows by name: from positions `(B, N, 2)` in cells, size and halo to what may be attended to, `(B, N, N)`, in the
@@ -143,7 +143,7 @@ first and every other layer and in the layers between."""
 
 
 def local_windows(
-    windows: Callable[..., tuple[Any, Any]],
+    windows: Callable[[Tensor, int, int], Windows],
     positions: Float[Tensor, "B N 2"],
     mask: Bool[Tensor, "B N"],
     *,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -21,7 +20,7 @@ class Branch(nn.Module):
         self.norm = nn.LayerNorm(dim)
         self.dropout = Dropout(dropout)
 
-    def forward(self, query: Float[Tensor, "B T D"], *others: Any) -> AttentionOutput:
+    def forward(self, query: Float[Tensor, "B T D"], *others: object) -> AttentionOutput:
         """Return norm(query + attention(query, ...)) and the attention's weights; others: as in MultiHeadAttention."""
         attended = self.attention(query, *others)
         return AttentionOutput(self.norm(query + self.dropout(attended.values)), attended.weights)
@@ -42,7 +41,7 @@ class MultiBranchAttention(nn.Module):
         self.branches = nn.ModuleList(branches)
         self.drop = drop
 
-    def forward(self, query: Float[Tensor, "B T D"], *others: Any) -> AttentionOutput:
+    def forward(self, query: Float[Tensor, "B T D"], *others: object) -> AttentionOutput:
         """Return the mean, without weights; others: as in MultiHeadAttention."""
         dropping = self.training and self.drop > 0
         # on the CPU, so that no synchronization with a GPU is needed

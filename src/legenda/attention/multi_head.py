@@ -5,7 +5,7 @@ Its dropout (Srivastava et al., 2014), which all models use, draws its masks fas
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -52,7 +52,7 @@ class AttentionOutput(NamedTuple):
     """The output of attention: values `(B, T, D)` and, where requested, attention weights `(B, H, T, S)`."""
 
     values: Tensor
-    weights: Any  # a Tensor, or None
+    weights: Tensor | None
 
 
 class MultiHeadAttention(nn.Module):

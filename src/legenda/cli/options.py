@@ -193,7 +193,7 @@ def _values_of(options: object) -> Iterator[tuple[str, object]]:
         yield from _values_of(value) if isinstance(value, Config) else [(name, value)]
 
 
-def check_out(options: Any, command: str) -> None:
+def check_out(options: object, command: str) -> None:
     """Raise DataError where --out is a file that the command reads.
 
     These are the files that other options name, those of a folder or a run that one names, and the data of the run.

@@ -198,7 +198,7 @@ def _compute_intervals(run: Run, content: Mapping[str, object]) -> Mapping[str, 
         return {}
 
 
-def _without_folders(value: Any) -> Any:
+def _without_folders(value: object) -> Any:
     """Return a value of JSON with the names alone of paths that are absolute or lead out of the run folder."""
     if isinstance(value, Mapping):
         return {key: _without_folders(part) for key, part in value.items()}

@@ -24,7 +24,7 @@ def load_hf(model: str, *, compute: ComputeOptions, allow_download: bool = True)
 
     Code of the model's own is never run. Raise ConfigError, naming the model, when it cannot be loaded.
     """
-    options: Any = {"trust_remote_code": False, "local_files_only": not allow_download}
+    options: object = {"trust_remote_code": False, "local_files_only": not allow_download}
     device, folder = compute.resolve(), Path(model)
     with hub_errors(model, allow_download=allow_download):
         config = import_extra("transformers", "vision").AutoConfig.from_pretrained(model, **options)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -203,7 +203,7 @@ class _CheckedFile:
     def __getattr__(self, name: str) -> object:
         return getattr(self.file, name)
 
-    def write(self, data: Any) -> int:
+    def write(self, data: bytes | memoryview) -> int:
         """Write all of the data, unless an earlier write has failed."""
         data = memoryview(data).cast("B")
         done = 0
@@ -232,8 +232,8 @@ def _write_folder(
     try:
         folder.mkdir(parents=True)
         for image, features, boxes in _cast(out, images, extractor, dtype):
-            arrays: dict[str, Any] = {"feat": features} if boxes is None else {"feat": features, "boxes": boxes}
-            np.savez(folder / f"{image}.npz", **arrays)
+            arrays = {"feat": features} if boxes is None else {"feat": features, "boxes": boxes}
+            np.savez(folder / f"{image}.npz", allow_pickle=False, **arrays)
         write_json(folder / NOTE, {"extractor": extractor.to_json()})
         verify(folder)
         folder.rename(out)
@@ -266,7 +266,7 @@ _SAMPLE = 100
 
 def inspect_store(
     path: str | Path, *, verify: bool = False, progress: Callable[[int, int], None] = lambda *_: None
-) -> tuple[dict[str, object], list[str]]:
+) -> tuple[dict[str, str], list[str]]:
     """Return facts about a feature store by name, and its broken entries as sentences.
 
     verify: whether to read all images instead of 100, evenly spaced, and to compare them with their
@@ -292,7 +292,7 @@ def inspect_store(
 
 def _read(
     store: FeatureStore, positions: np.ndarray, verify: bool, progress: Callable[[int, int], None]
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[dict[str, str], list[str]]:
     """Read images one by one; return what their regions have in common, and the messages of broken entries."""
     read, areas, problems = [], [], []
     for done, position in enumerate(positions.tolist(), start=1):

@@ -22,7 +22,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import safetensors
@@ -112,7 +112,7 @@ class PackedFeatureStore(FeatureStore):
                 raise DataError(f"{self.path}: image '{self.ids[position]}' differs from its checksum; {_AGAIN}")
 
 
-def _read_header(path: Path) -> tuple[dict[str, str], dict[str, Any], int]:
+def _read_header(path: Path) -> tuple[dict[str, str], dict[str, object], int]:
     """Return a safetensors file's metadata, its entries by name, and where its data start; raise if it is damaged."""
     metadata = safetensors.safe_open(path, framework="numpy").metadata()
     with path.open("rb") as file:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import SupportsIndex
 
 import numpy as np
 from PIL import Image
@@ -157,7 +157,7 @@ class Extractor:
         """The identity as people read it."""
         return str(self.identity)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple:
         return super().__reduce_ex__(protocol) if self.loader is None else (self.loader, ())
 
     def __deepcopy__(self, memo: object) -> Extractor:

@@ -26,8 +26,9 @@ from functools import partial
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Literal, TypeVar
+from typing import IO, Literal, TypeVar
 from urllib.parse import quote, urlsplit
+from urllib.request import Request
 
 import numpy as np
 import pillow_heif
@@ -180,14 +181,16 @@ def _fetch(url: str) -> bytes:
 class _WebRedirects(urllib.request.HTTPRedirectHandler):
     """Follow redirections to http and https alone."""
 
-    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: http.client.HTTPMessage, newurl: str
+    ) -> Request | None:
         """Return the next request; raise ValueError for an address of another kind."""
         if not is_web_url(newurl):
             raise ValueError("it leads to an address that is not of http or https")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _open_url(url: str) -> Any:
+def _open_url(url: str) -> IO[bytes]:
     if is_web_url(url):
         opener = urllib.request.build_opener(_WebRedirects)
         return opener.open(quote(url, safe="%/:=&?~#+!$,;'@()*[]"), timeout=FETCH_TIMEOUT_S)
@@ -477,10 +480,10 @@ def to_image(image: ImageInput, name: str = "the image") -> Image.Image:
         return read_image(image)
     if isinstance(image, bytes | bytearray):
         return read_image(BytesIO(image), name)
-    if hasattr(image, "read"):
-        return read_image(_verified(lambda: _to_memory(image), name), name)
     if isinstance(image, Image.Image):
         return _verified(lambda: _to_rgb(ImageOps.exif_transpose(image)), name)
+    if not isinstance(image, np.ndarray) and hasattr(image, "read"):
+        return read_image(_verified(lambda: _to_memory(image), name), name)
     if not isinstance(image, np.ndarray):
         raise DataError(f"{name} is of type {type(image).__name__}; give a path, a PIL image, a NumPy array or bytes")
     if image.dtype != np.uint8:
@@ -492,7 +495,7 @@ def to_image(image: ImageInput, name: str = "the image") -> Image.Image:
     return Image.fromarray(image).convert("RGB")
 
 
-def _to_memory(file: Any) -> BytesIO:
+def _to_memory(file: IO[bytes]) -> BytesIO:
     """Return the content of an open file from its beginning, or from where a stream stands."""
     if file.seekable():
         file.seek(0)

@@ -165,7 +165,7 @@ def open_job(
         reject_url(source)
     resolved = [source if source == "-" or is_url(source) else _absolute(source, cwd) for source in sources]
     expected = {"kind": kind, "sources": resolved, "shard_size": shard_size, **settings}
-    manifest: dict[str, Any] | None = read_json(where, hint) if (folder / MANIFEST).exists() else None
+    manifest: dict[str, object] | None = read_json(where, hint) if (folder / MANIFEST).exists() else None
     has_shards = next(folder.glob(f"{kind}-*.jsonl"), None) is not None
     if manifest is None and has_shards:
         raise ConfigError(f"{folder} holds shards without their {MANIFEST}; restore it or name another output")

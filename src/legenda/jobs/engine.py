@@ -19,6 +19,7 @@ from functools import cache, partial
 from itertools import cycle, islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any, Literal
 
@@ -156,7 +157,7 @@ _get_worker: Callable[[], Worker]
 
 
 def _start_process(
-    alive: Connection, devices: Any, job: Job, load: Load, threads: int, plugins: Sequence[Path]
+    alive: Connection, devices: SimpleQueue[str], job: Job, load: Load, threads: int, plugins: Sequence[Path]
 ) -> None:
     global _get_worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends the processes

@@ -199,7 +199,7 @@ def read_references(path: str | Path, *, split: str | None = None) -> dict[str, 
     return load_references(path, split=split).captions
 
 
-def _find_domains(content: Any, path: Path) -> dict[str, list[str]]:
+def _find_domains(content: object, path: Path) -> dict[str, list[str]]:
     """Return the ids of the images of each domain in nocaps' annotations; raise DataError where only some have one."""
     images = content.get("images") if isinstance(content, dict) else None
     if not isinstance(images, list) or not any(isinstance(image, dict) and "domain" in image for image in images):
@@ -266,13 +266,13 @@ class ScoringReport:
     `notices` about metrics that could not be computed.
     """
 
-    tables: list[Any]
+    tables: list[str | Table]
     results: dict[str, Any]
     notices: list[str]
 
     def add_scores(
         self, name: str, title: str, scores: Scores[str], resampling: Mapping[str, int], **facts: str
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Add scores with their intervals, and return their results, which start with the facts."""
         bounds = intervals(scores, **resampling)
         self.tables += [title, score_table(scores, bounds)]

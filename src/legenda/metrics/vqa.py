@@ -138,7 +138,7 @@ def evaluate_vqa(predictions: object, annotations: object) -> VqaScores:
     return VqaScores(_percent(list(accuracy.values())), by_answer, by_question, means(accuracy))
 
 
-def _parse_predictions(predictions: Any) -> dict[str, str]:
+def _parse_predictions(predictions: object) -> dict[str, str]:
     by_id = isinstance(predictions, Mapping)
     return {
         question: get_field({"answer": entry} if by_id else entry, "answer", str, where, "give the answer as text")
@@ -156,9 +156,9 @@ def parse_answers(annotations: object, source: str = "") -> dict[str, Annotation
     }
 
 
-def _by_question(content: Any, name: str, source: str = "") -> dict[str, tuple[str, Any]]:
+def _by_question(content: Any, name: str, source: str = "") -> dict[str, tuple[str, object]]:
     """Return entries by question id, each with its name for messages, of a mapping or a list of objects with ids."""
-    by_question: dict[str, tuple[str, Any]] = {}
+    by_question: dict[str, tuple[str, object]] = {}
     for number, entry in enumerate(content.items() if isinstance(content, Mapping) else content):
         if isinstance(content, Mapping):
             question, entry = entry

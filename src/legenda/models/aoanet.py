@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -251,7 +251,7 @@ class AoANetDecoder(RecurrentDecoder):
     """An LSTM over embedding, global feature and last context; attention to the regions; the context vector."""
 
     attention: MultiHeadAttention | AdditiveAttention
-    aoa: Any
+    aoa: AttentionOnAttention | None
 
     def __init__(self, config: AoANetConfig) -> None:
         super().__init__()
@@ -331,6 +331,7 @@ class AoANetDecoder(RecurrentDecoder):
             second = (current[0].view_as(hidden), current[1].view_as(hidden))
             context = second[0] if self.aoa is None else self.aoa(second[0], hidden)
         else:
+            assert self.aoa is not None
             projected = self.variant == "paper" and isinstance(self.attention, MultiHeadAttention)
             context = self.aoa(attended, self.attention.query(hidden) if projected else hidden)
         attention = None if attention_weights is None else attention_weights.transpose(1, 2)

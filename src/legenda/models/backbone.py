@@ -153,7 +153,7 @@ def build_network(config: BackboneConfig) -> nn.Module:
     if kind == "timm":
         return import_extra("timm", "vision").create_model(name, features_only=True, out_indices=(-1,))
     if kind == "hf":
-        transformers: Any = import_extra("transformers", "vision")
+        transformers = import_extra("transformers", "vision")
         model = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(**config.architecture))
         return getattr(model, "vision_model", model)
     raise ConfigError(f"{config.name} is no backbone that is trained; name torchvision:MODEL, timm:MODEL or hf:MODEL")

@@ -93,7 +93,7 @@ class CaptionerConfig(ModelConfig):
     @property
     def generation_config(self) -> GenerationConfig:
         """The defaults of generation in the release of the decoder."""
-        return GenerationConfig(**self.generation)
+        return GenerationConfig().replace(**self.generation)
 
 
 class Encoder(nn.Module):
@@ -131,7 +131,7 @@ class Model(nn.Module):
     """Its `Vocabulary`; None for a model that was created and not trained or loaded."""
     generation_config: Any = None
     """Its default `GenerationConfig`; None for a model that generates no tokens."""
-    inference_dtype: Any = None
+    inference_dtype: torch.dtype | None = None
     """The dtype of matrix products in `inference`, by autocast on GPUs and by packed weights on CPUs; None computes in
     the dtype of the weights."""
     needs_boxes: bool = False
@@ -160,7 +160,7 @@ class Model(nn.Module):
             write_text(self.save(folder, **(config or {})) / CARD, default if card is None else card)
             return upload_folder(Path(folder), repo_id, **options)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Return the parts of config.json that say what the model is.
 
         These are model, its name with its configuration; generation_config; and vocabulary, a digest of its

@@ -56,7 +56,7 @@ class ClipModel:
         return F.normalize(self._model.text_projection(pooled), dim=-1)
 
     @torch.inference_mode()
-    def embed_images(self, images: Sequence[Any]) -> Float[Tensor, "N D"]:
+    def embed_images(self, images: Sequence[object]) -> Float[Tensor, "N D"]:
         """Return the features of PIL images."""
         pixels = self._processor(list(images), return_tensors="pt")["pixel_values"].to(self._model.device)
         pooled = self._model.vision_model(pixel_values=pixels).pooler_output

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -151,12 +151,16 @@ def packed(model: M, weights: PackedWeights | None = None, dtype: torch.dtype = 
         for name, value in vars(changed).items():
             if isinstance(value, list | tuple) and any(isinstance(part, nn.Module) for part in value):
                 vars(changed)[name] = type(value)(views.get(part, part) for part in value)
-    return view
+    return cast(M, view)
 
 
 def _view(
-    module: Any, name: str, pack: Callable[[Any, torch.dtype], Sequence[LinearMap]], dtype: torch.dtype, views: Any
-) -> Any:
+    module: nn.Module,
+    name: str,
+    pack: Callable[[nn.Linear | SplitLinear, torch.dtype], Sequence[LinearMap]],
+    dtype: torch.dtype,
+    views: dict[nn.Module, nn.Module],
+) -> nn.Module:
     """Return the view of a module, which is the module itself where nothing in it is packed, and add it to `views`."""
     if module in views:
         return views[module]

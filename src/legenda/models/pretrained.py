@@ -42,7 +42,7 @@ def load_backbone(
         backbone = _load_hf(model, image_size, options, allow_download)
     else:
         model, _, file = model.partition(":")
-        config = BackboneConfig(name=f"{kind}:{model}", image_size=image_size or IMAGE_SIZE, **options)
+        config = BackboneConfig(name=f"{kind}:{model}", image_size=image_size or IMAGE_SIZE).replace(**options)
         load = {"torchvision": _load_torchvision, "timm": _load_timm}[kind]
         try:
             backbone = Backbone(config, *load(config, model, file, allow_download))
@@ -65,7 +65,7 @@ Loaded = tuple[nn.Module, Any, Any]
 
 
 def _load_torchvision(config: BackboneConfig, model: str, file: str, allow_download: bool) -> Loaded:
-    models: Any = import_extra("torchvision", "vision").models
+    models = import_extra("torchvision", "vision").models
     if file:
         net = models.get_model(model, weights=None)
         net.load_state_dict(read_tensors(Path(file), f"name weights of {model}"))
@@ -75,7 +75,7 @@ def _load_torchvision(config: BackboneConfig, model: str, file: str, allow_downl
 
 
 def _load_timm(config: BackboneConfig, model: str, file: str, allow_download: bool) -> Loaded:
-    timm: Any = import_extra("timm", "vision")
+    timm = import_extra("timm", "vision")
     if not (file or allow_download):
         raise ConfigError(f"{config.name} is not on this machine; {DOWNLOAD_HINT}")
     overlay = {"pretrained_cfg_overlay": {"file": file}} if file else {}
@@ -84,12 +84,12 @@ def _load_timm(config: BackboneConfig, model: str, file: str, allow_download: bo
     return net, published["mean"], published["std"]
 
 
-def _load_hf(name: str, image_size: int | None, options: dict[str, Any], allow_download: bool) -> Backbone:
+def _load_hf(name: str, image_size: int | None, options: dict[str, bool], allow_download: bool) -> Backbone:
     model, processor = load_pretrained(name, "AutoModel", allow_download=allow_download)
     size = getattr(processor, "crop_size", None) or processor.size
     side = image_size or int(size.get("height") or size.get("shortest_edge") or IMAGE_SIZE)
     architecture = json.loads(model.config.to_json_string(use_diff=False))
-    config = BackboneConfig(name="hf", image_size=side, architecture=architecture, **options)
+    config = BackboneConfig(name="hf", image_size=side, architecture=architecture).replace(**options)
     mean, std = (values or [0.5] * 3 for values in (processor.image_mean, processor.image_std))
     return Backbone(config, getattr(model, "vision_model", model), mean, std)
 
@@ -101,8 +101,8 @@ def load_pretrained(
 
     Code of the model's own is never run. Raise ConfigError, naming the model, when it cannot be loaded.
     """
-    transformers: Any = import_extra("transformers", "vision")
-    options: Any = {"trust_remote_code": False, "local_files_only": not allow_download}
+    transformers = import_extra("transformers", "vision")
+    options: object = {"trust_remote_code": False, "local_files_only": not allow_download}
     transformers.utils.logging.disable_progress_bar()
     with hub_errors(name, allow_download=allow_download):
         model = getattr(transformers, auto_class).from_pretrained(name, dtype=torch.float32, **options).eval()

@@ -10,7 +10,7 @@ import fnmatch
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from legenda.config import merge, to_json
 from legenda.errors import ConfigError
@@ -242,10 +242,9 @@ def _decoder_config(name: str, config: ModelConfig) -> CaptionerConfig | None:
 
     if not isinstance(config, CaptionerConfig) or config.decoder is None:
         return None
-    options: dict[str, Any] = {"name": config.decoder} if isinstance(config.decoder, str) else dict(config.decoder)
-    if not isinstance(options.get("name"), str):
+    options: dict[str, object] = {"name": config.decoder} if isinstance(config.decoder, str) else dict(config.decoder)
+    if not isinstance(other := options.pop("name", None), str):
         raise ConfigError(f'{name} needs the name of its decoder; write decoder={{"name": "transformer", ...}}')
-    other = options.pop("name")
     entry = describe_decoder(other)
     fields = set(entry.config.model_fields)
     common = {key: getattr(config, key) for key in COMMON_FIELDS if key in fields and hasattr(config, key)}

@@ -214,7 +214,7 @@ class DecoderLayer(nn.Module):
         cross_kv: KeyValue,
         cross_attention_mask: Bool[Tensor, "B N"],
         attention_mask: Bool[Tensor, "B K T"] | None = None,
-    ) -> tuple[Float[Tensor, "B K D"], KeyValue, Float[Tensor, "B H K N"]]:
+    ) -> tuple[Float[Tensor, "B K D"], KeyValue, Float[Tensor, "B H K N"] | None]:
         """Return the states of one position, the extended keys and values, and the weights over the regions.
 
         past_kv, length: keys and values of the tokens so far, and their number. attention_mask: which of these and of

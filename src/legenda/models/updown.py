@@ -133,6 +133,7 @@ class UpDownDecoder(RecurrentDecoder):
         hidden1, cell1 = self.attention_lstm.step(gates, state.hidden2, state.hidden1, state.cell1, maps)
         queries = self.attention.queries(hidden1)
         attended, attention = self.attention.attend(queries, *memory.cross_kv[0], memory.mask)
+        assert attention is not None
         inputs = torch.cat([attended, hidden1], dim=-1).flatten(0, 1)
         previous = state.hidden2.flatten(0, 1), state.cell2.flatten(0, 1)
         hidden2, cell2 = (part.view_as(hidden1) for part in self.language_lstm(inputs, previous))

@@ -7,7 +7,6 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
 
 import numpy as np
 import safetensors
@@ -154,7 +153,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
 class StandIn:
     """Takes the place of an object in a pickle, such as NumPy's random states: its attributes, none of its methods."""
 
-    def __init__(self, *_: Any) -> None: ...
+    def __init__(self, *_: object) -> None: ...
 
     def __setstate__(self, state: object) -> None:
         self.__dict__.update(state if isinstance(state, dict) else {})

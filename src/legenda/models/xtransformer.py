@@ -122,7 +122,7 @@ class XTransformerLayer(nn.Module):
         token_mask: Bool[Tensor, "B K t"],
         cross_kv: KeyValue,
         cross_attention_mask: Bool[Tensor, "B N"],
-    ) -> tuple[Float[Tensor, "B K D"], Float[Tensor, "B K D"], KeyValue, Float[Tensor, "B H K N"]]:
+    ) -> tuple[Float[Tensor, "B K D"], Float[Tensor, "B K D"], KeyValue, Float[Tensor, "B H K N"] | None]:
         """Return query and token of one position, the extended keys and values, and the weights over the regions.
 
         past_kv, length: keys and values of the tokens so far, and their number. token_mask: which of them, and of the

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
@@ -110,7 +110,7 @@ def resolve_images(
 
 
 def find_images_by_name(
-    data: object, split: str, names: Collection[str], folder: Path | None
+    data: Data, split: str, names: Collection[str], folder: Path | None
 ) -> dict[str, ReportImage | None]:
     """Return images by their names, in the features or as COCO numbers; None for one that is not found.
 
@@ -187,7 +187,7 @@ def _with_subfolders(root: Path) -> list[Path]:
     return [root, *sorted(path for path in root.iterdir() if path.is_dir())]
 
 
-def _data_folders(data: Any) -> list[Path]:
+def _data_folders(data: Data) -> list[Path]:
     """Return the folders of the files that the settings of a data set name, each once."""
     values = [getattr(data, name) for name in type(data).model_fields]
     paths = [path for value in values for path in (value if isinstance(value, tuple) else (value,))]

@@ -116,7 +116,7 @@ def score_table(
             f"{table.source}. Lines “{PAPER}” have its scores on COCO, lines “{HERE}” those of small models on the "
             "embedded scenes: the two are not comparable, only the rows among themselves are."
         )
-    below = [f"All scores times 100; {HERE}: the {split} split, {GenerationConfig(**search).describe()}."]
+    below = [f"All scores times 100; {HERE}: the {split} split, {GenerationConfig().replace(**search).describe()}."]
     seeds = max(map(len, measured.values()), default=0)
     if seeds > 1:
         below.append(f"{HERE.capitalize()}: mean ± standard deviation over at most {seeds} seeds.")

@@ -8,6 +8,7 @@ import io
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -321,18 +322,17 @@ def _add_pages(app: FastAPI, captioner: _Captioner, samples: Mapping[str, Path],
         "max_bytes": max_bytes,
     }
 
-    def render(
-        body: str, styles: Sequence[Any], scripts: Sequence[Any], data: Any, **placeholders: str
-    ) -> HTMLResponse:
-        page = render_html(body, styles=styles, scripts=scripts, data=data, placeholders=placeholders, sources=_SOURCES)
-        return HTMLResponse(page)
+    render = partial(render_html, sources=_SOURCES)
 
     def render_page(answers: str = "") -> HTMLResponse:
         names = [info.name for info in infos]
         values = {"title": "Legenda", "model": names[0], "models": ", ".join(names), "answers": answers}
-        return render("serve.html", _STYLES, _SCRIPTS, offered, **values)
+        html = render("serve.html", styles=_STYLES, scripts=_SCRIPTS, data=offered, placeholders=values)
+        return HTMLResponse(html)
 
-    reference = render("api.html", _API_STYLES, _API_SCRIPTS, None, title="Legenda API")
+    title = {"title": "Legenda API"}
+    api = render("api.html", styles=_API_STYLES, scripts=_API_SCRIPTS, data=None, placeholders=title)
+    reference = HTMLResponse(api)
     page = render_page()
 
     @app.get("/", include_in_schema=False)
@@ -414,5 +414,5 @@ def _as_jpeg(image: Image.Image) -> str:
     return f"data:image/jpeg;base64,{base64.b64encode(data.getvalue()).decode()}"
 
 
-def _round(values: np.ndarray) -> list[Any]:
+def _round(values: np.ndarray) -> list:
     return values.astype(float).round(4).tolist()

@@ -179,7 +179,7 @@ def error_response(code: int, sentence: str) -> JSONResponse:
 
 
 def run_server(
-    app: Any,
+    app: FastAPI,
     host: str,
     port: int,
     title: str,

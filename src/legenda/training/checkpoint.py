@@ -55,7 +55,7 @@ class Progress:
     sums: dict[str, float] = field(default_factory=dict)
     sum_steps: NonNegativeInt = 0
     average_updates: NonNegativeInt = 0
-    scaler: dict[str, Any] = field(default_factory=dict)
+    scaler: dict[str, object] = field(default_factory=dict)
     finished: bool = False
 
 
@@ -196,7 +196,7 @@ def open_history(folder: Path, last_step: int) -> None:
     write_text(folder / HISTORY, "".join(json.dumps(record) + "\n" for record in records))
 
 
-def add_record(folder: Path, record: dict[str, object]) -> None:
+def add_record(folder: Path, record: Mapping[str, object]) -> None:
     """Append a record."""
     path = folder / HISTORY
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from legenda.errors import ConfigError
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+    from lightning_fabric.plugins import MixedPrecision
     from torch.distributed.device_mesh import DeviceMesh
 
     from legenda.compute import Precision
@@ -41,7 +42,7 @@ def describe_idle_devices(config: TrainingConfig, world_size: int) -> str | None
     )
 
 
-def stage_precision(device: str) -> Any:
+def stage_precision(device: str) -> MixedPrecision:
     """Return Fabric's plugin for the precision of a stage: float32 until its `use(precision)` is called.
 
     Fabric rounds every floating-point tensor of a batch to half precision; boxes and targets need float32, and autocast
@@ -73,7 +74,7 @@ def stage_precision(device: str) -> Any:
     return StagePrecision("bf16-mixed", device)
 
 
-def shard(module: nn.Module, mesh: DeviceMesh) -> Any:
+def shard(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
     """Shard weights, gradients and optimizer states over the devices of the mesh.
 
     All weights are one group: they are gathered on every device from the forward pass to the end of the backward pass,
@@ -81,14 +82,15 @@ def shard(module: nn.Module, mesh: DeviceMesh) -> Any:
     """
     from torch.distributed.fsdp import fully_shard
 
-    return fully_shard(module, mesh=mesh["data_parallel"], reshard_after_forward=False)
+    fully_shard(module, mesh=mesh["data_parallel"], reshard_after_forward=False)
+    return module
 
 
 def all_gather(value: T) -> list[T]:
     """Return the picklable values of all processes, in the order of their ranks; of this one without a launch."""
     if not torch.distributed.is_initialized():
         return [value]
-    gathered: list[Any] = [None] * torch.distributed.get_world_size()
+    gathered: list = [None] * torch.distributed.get_world_size()
     torch.distributed.all_gather_object(gathered, value)
     return gathered
 
@@ -112,8 +114,7 @@ def all_reduce_sum(fabric: Fabric, values: Tensor) -> Tensor:
     """Return the sum of the values of all processes, on the CPU."""
     if fabric.world_size == 1:
         return values
-    summed: Any = fabric.all_reduce(values.to(fabric.device), reduce_op="sum")
-    return summed.cpu()
+    return cast(Tensor, fabric.all_reduce(values.to(fabric.device), reduce_op="sum")).cpu()
 
 
 def full_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -121,17 +122,18 @@ def full_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: full_tensor(tensor) for name, tensor in tensors.items()}
 
 
-def full_tensor(tensor: Any) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
     """Return the tensor unsharded; a collective operation, which all devices must call."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
-def shard_like(reference: Any, tensor: Tensor) -> Tensor:
+def shard_like(reference: Tensor, tensor: Tensor) -> Tensor:
     """Shard a full tensor as `reference`; return it as it is where that is not sharded or has another shape."""
     if not hasattr(reference, "full_tensor") or reference.shape != tensor.shape:
         return tensor
-    from torch.distributed.tensor import distribute_tensor
+    from torch.distributed.tensor import DTensor, distribute_tensor
 
+    assert isinstance(reference, DTensor)
     return distribute_tensor(tensor.to(reference.device), reference.device_mesh, reference.placements)
 
 

@@ -66,7 +66,7 @@ def check_monitor(name: str, task: Task, stage: str) -> None:
 
 def validate(
     fabric: Fabric, task: Task, model: Model, config: TrainingConfig
-) -> tuple[dict[str, Any], dict[str, float | None]]:
+) -> tuple[Mapping[str, object], dict[str, float | None]]:
     """Return predictions and scores of the validation split, on every device."""
     split = task.validation
     local = np.arange(fabric.global_rank, len(split), fabric.world_size)
@@ -471,7 +471,7 @@ class TrainingLoop:
             _LOG.warning("step %d: %s", progress.step, warning)
             self.has_warned = True
 
-    def _record(self, record: dict[str, Any]) -> None:
+    def _record(self, record: Mapping[str, object]) -> None:
         if self.fabric.is_global_zero:
             add_record(self.folder, record)
             for log in self.loggers:

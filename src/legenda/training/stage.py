@@ -55,7 +55,8 @@ def clip_gradients(
 ) -> Tensor | None:
     """Clip gradients by value, then by norm, in place; return their norm before both, None without gradients."""
     max_norm = float("inf") if config.max_grad_value or not config.max_grad_norm else config.max_grad_norm
-    norm = full_tensor(fabric.clip_gradients(module, optimizer, max_norm=max_norm, error_if_nonfinite=False))
+    norm = fabric.clip_gradients(module, optimizer, max_norm=max_norm, error_if_nonfinite=False)
+    norm = None if norm is None else full_tensor(norm)
     if config.max_grad_value:
         nn.utils.clip_grad_value_(module.parameters(), config.max_grad_value)
         if config.max_grad_norm:

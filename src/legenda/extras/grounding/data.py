@@ -166,7 +166,7 @@ def _phrases(image: str, entry: Mapping[str, Any]) -> list[Expression]:
     return expressions
 
 
-def _box(values: Any) -> Box:
+def _box(values: Sequence[float]) -> Box:
     x1, y1, x2, y2 = map(float, values)
     if not _is_box((x1, y1, x2, y2)):
         raise ValueError(f"the box {values} is empty or not finite")
