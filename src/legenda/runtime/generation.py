@@ -6,6 +6,7 @@ library; all that is decided from them is NumPy.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -538,4 +539,4 @@ def take(values: np.ndarray, indices: np.ndarray) -> np.ndarray:
 
 
 def _flat(values: np.ndarray) -> np.ndarray:
-    return values.reshape(len(values), -1)
+    return values.reshape(len(values), math.prod(values.shape[1:]))
