@@ -15,7 +15,7 @@ from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scenes
 from legenda.decoding import GenerationOutput
 from legenda.errors import ConfigError, DataError
-from legenda.evaluation.torch_captioner import TorchCaptioner, to_arrays
+from legenda.evaluation.runs import TorchCaptioner, to_arrays
 from legenda.models import Captioner
 from legenda.pipeline import Pipeline, extract_captions
 from legenda.regions import Memory, Regions

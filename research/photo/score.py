@@ -21,7 +21,7 @@ from common import new_model
 from sources import Photographs
 
 from legenda.decoding import beam_search
-from legenda.evaluation.torch_captioner import to_arrays
+from legenda.evaluation.runs import to_arrays
 from legenda.metrics.evaluation import evaluate
 from legenda.metrics.resampling import intervals
 from legenda.models import Captioner

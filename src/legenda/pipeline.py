@@ -38,7 +38,7 @@ from legenda.text import Vocabulary
 
 if TYPE_CHECKING:
     from legenda.data.registry import Data
-    from legenda.evaluation.torch_captioner import TorchCaptioner
+    from legenda.evaluation.runs import TorchCaptioner
     from legenda.models import Captioner as TorchModel
     from legenda.regions import Regions
 

@@ -19,7 +19,7 @@ from legenda.extractors.bottom_up import (
     suppressed,
 )
 from legenda.extractors.detection import decode_deltas
-from legenda.extras.grounding.metric import box_iou
+from legenda.extras.grounding.data import box_iou
 from legenda.report.images import packaged_photographs
 
 WEIGHTS = os.environ.get("LEGENDA_BOTTOM_UP")

@@ -39,9 +39,8 @@ def create_app(folder: Path) -> Any:
     """Return the application with a small model of scenes."""
     from legenda.evaluation.runs import load_captioner_run
     from legenda.pipeline import Pipeline
-    from legenda.serve.app import create_app
+    from legenda.serve.app import create_app, sample_images
     from legenda.serve.engine import Engine
-    from legenda.serve.samples import sample_images
 
     run = load_captioner_run(train(folder))
     models = {"run": Pipeline(run.captioner, run.resolve_extractor(None))}

@@ -18,8 +18,7 @@ import legenda
 from legenda.data.scenes import draw_scene, make_scenes
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.evaluate import caption_settings, generate
-from legenda.evaluation.runs import load_captioner_run
-from legenda.evaluation.torch_captioner import TorchCaptioner
+from legenda.evaluation.runs import TorchCaptioner, load_captioner_run
 from legenda.export import export_captioner
 from legenda.pipeline import Pipeline
 from legenda.runtime.captioner import OnnxCaptioner

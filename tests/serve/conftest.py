@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory) -> dict[str, Path]:
     """Sample images by their names."""
-    from legenda.serve.samples import sample_images
+    from legenda.serve.app import sample_images
 
     return sample_images(tmp_path_factory.mktemp("samples"), [], scenes=True)
 

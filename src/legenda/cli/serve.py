@@ -61,9 +61,8 @@ def run(options: ServeOptions) -> None:
     """Serve until the process is stopped, and print the address when it answers."""
     for module in ("multipart", "fastapi", "uvicorn"):  # forms need the first
         import_extra(module, "serve")
-    from legenda.serve.app import create_app
+    from legenda.serve.app import create_app, default_photographs, sample_images
     from legenda.serve.engine import Engine, return_freed_memory
-    from legenda.serve.samples import default_photographs, sample_images
     from legenda.serve.server import exit_on_sigterm, run_server
 
     return_freed_memory()

@@ -19,7 +19,7 @@ import numpy as np
 from legenda.config import PositiveInt
 from legenda.data.registry import Data
 from legenda.data.scenes import FEATURE_DIM, SCENES, SceneCounts, SceneSplit, truth_scores
-from legenda.data.scenes.dataset import scene_reader
+from legenda.data.scenes.pixels import scene_reader
 from legenda.errors import DataError
 from legenda.features.base import ConcatFeatureStore, FeatureStore, RegionReader
 from legenda.features.readers import open_features

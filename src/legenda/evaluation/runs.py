@@ -1,40 +1,118 @@
-"""Load run folders and exported models: the model, its configuration, its data, and the extractor of its features."""
+"""Load run folders and exported models: the model, its configuration, its data, and the extractor of its features.
+
+A model of PyTorch is also a captioner, as pipelines take it: regions as arrays in, sequences as arrays out.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from legenda.compute import CPU, RunOptions
 from legenda.config import merge
 from legenda.data.registry import Data, Split, data_settings
 from legenda.decoding import GenerationOutput
+from legenda.decoding.search import search
 from legenda.errors import CheckpointError, ConfigError, LegendaError
 from legenda.evaluation.exported import ExportedRun, without_data
-from legenda.evaluation.torch_captioner import TorchCaptioner
 from legenda.features.extractors import refuse_extractor, resolve_extractor
 from legenda.hub import find_model, is_of_transformers
 from legenda.images.extractor import Extractor
 from legenda.images.identity import UNNAMED, ExtractorIdentity
 from legenda.models import Captioner
-from legenda.models.base import CaptionerConfig, Model, SelfSearchingCaptioner
+from legenda.models.base import CaptionerConfig, Model, SelfSearchingCaptioner, inference
 from legenda.models.checkpoint import load_with_config, naming_file, not_a_captioner
+from legenda.models.packing import PackedWeights
 from legenda.models.registry import summarize
 from legenda.models.weights import load_weights, read_checksum
 from legenda.regions import Regions
 from legenda.run_folder import CONFIG, RunConfig, weights_path
-from legenda.runtime.captioner import SETTINGS, OnnxCaptioner, digest, is_exported
+from legenda.runtime.captioner import SETTINGS, Captioned, ImageRegions, OnnxCaptioner, digest, is_exported
+from legenda.runtime.search import SearchOutput
 from legenda.runtime.settings import ChoiceConfig, GenerationConfig
+from legenda.text import Vocabulary
 
 if TYPE_CHECKING:
     from legenda.tasks.base import Task
+
+
+@dataclass(frozen=True, eq=False)
+class TorchCaptioner:
+    """A model on its device, in evaluation mode; see `legenda.runtime.captioner.Captioner`."""
+
+    model: Captioner
+    weights: PackedWeights = field(default_factory=PackedWeights, repr=False)
+    """The packed copies of the model's weights, which the first search makes for all."""
+
+    def __post_init__(self) -> None:
+        self.model.eval()
+
+    @property
+    def name(self) -> str:
+        """The name of the architecture."""
+        return self.model.name
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary of the model; raise CheckpointError where it has none."""
+        return self.model.require_vocabulary()
+
+    @property
+    def parameter_count(self) -> int:
+        """The number of trainable parameters."""
+        return self.model.parameter_count
+
+    @property
+    def generation_config(self) -> GenerationConfig:
+        """How the model searches."""
+        return self.model.generation_config
+
+    def prepare(self, regions: Sequence[ImageRegions]) -> Regions:
+        """Return the regions of images as one batch on the device; a model's backbone makes those of pixels."""
+        batch = Regions.stack([Regions.from_numpy(*image) for image in regions])
+        with inference(self.model, self.weights) as model:
+            return model.prepare(batch.to(model.device))
+
+    def search(
+        self,
+        regions: Sequence[ImageRegions],
+        config: GenerationConfig,
+        *,
+        num_captions: int = 1,
+        names: Sequence[str] | None = None,
+        need_attention: bool = False,
+    ) -> Captioned:
+        """Generate `num_captions` sequences for the regions of each image."""
+        batch = self.prepare(regions)
+        with inference(self.model, self.weights) as model:
+            output = search(
+                model,
+                batch,
+                config,
+                num_captions=num_captions,
+                names=names,
+                need_attention=need_attention,
+            )
+        return to_arrays(output, batch)
+
+
+def to_arrays(output: GenerationOutput, regions: Regions) -> Captioned:
+    """Return the output of a search over regions as arrays."""
+
+    def convert(values: Tensor) -> np.ndarray:
+        return (values.float() if values.dtype in (torch.bfloat16, torch.float16) else values).cpu().numpy()
+
+    arrays = (None if values is None else convert(values) for values in vars(output).values())
+    boxes = None if regions.boxes is None else convert(regions.boxes.float())
+    return Captioned(SearchOutput(*arrays), boxes, convert(regions.mask_or_ones))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

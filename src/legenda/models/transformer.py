@@ -23,8 +23,7 @@ from legenda.config import Count, PositiveInt, Probability
 from legenda.decoding.generation import CacheLength, Decoder, RowState, append_kv, empty_kv
 from legenda.errors import ConfigError
 from legenda.models.base import CaptionerConfig, Encoder, ModelConfig
-from legenda.models.layers import FeedForward, Residual, init_xavier_uniform_
-from legenda.models.positions import Positions
+from legenda.models.layers import FeedForward, Positions, Residual, init_xavier_uniform_
 from legenda.regions import Memory, Regions, masked_mean
 
 __all__ = ["TransformerConfig"]

@@ -20,8 +20,7 @@ from legenda.config import Count, NonNegativeCount, PositiveInt, Probability
 from legenda.decoding.generation import CacheLength, Decoder, RowState, append_kv, empty_kv
 from legenda.errors import ConfigError
 from legenda.models.base import Encoder
-from legenda.models.layers import PostNormFeedForward
-from legenda.models.positions import Positions
+from legenda.models.layers import Positions, PostNormFeedForward
 from legenda.models.transformer import attend_cached
 from legenda.models.xlan import ConcatUpdate, XLinearConfig, XLinearEncoder
 from legenda.regions import Memory

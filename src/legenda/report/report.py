@@ -17,8 +17,7 @@ from legenda.decoding import GenerationOutput
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.comparison import RANKING_METRIC, compare_pairs
 from legenda.evaluation.evaluate import generate, load_examples, predict, reject_captioner_options
-from legenda.evaluation.runs import CaptionerRun, Run, resolve_shared_data
-from legenda.evaluation.torch_captioner import to_arrays
+from legenda.evaluation.runs import CaptionerRun, Run, resolve_shared_data, to_arrays
 from legenda.metrics.resampling import students_interval
 from legenda.metrics.results import EvaluationResult, Example, Prediction, group_key
 from legenda.models.base import eval_mode

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from safetensors.numpy import load_file
 
 from legenda.extractors.detection import decode_deltas
-from legenda.extras.grounding.metric import box_iou, grounding_accuracy, score_targets
+from legenda.extras.grounding.data import box_iou, grounding_accuracy, score_targets
 from legenda.extras.grounding.model import DELTA_SCALE, clip_boxes, encode_deltas
 
 

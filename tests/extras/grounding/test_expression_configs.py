@@ -8,8 +8,7 @@ import pytest
 from default_data import IMAGES, WIDTH, write_expressions, write_features
 from legenda.data.scenes import FEATURE_DIM
 from legenda.errors import DataError
-from legenda.extras.grounding.data import EntitiesData, ExpressionDataset, RefsData, SceneExpressionsData
-from legenda.extras.grounding.metric import box_iou
+from legenda.extras.grounding.data import EntitiesData, ExpressionDataset, RefsData, SceneExpressionsData, box_iou
 from legenda.features.readers import DetectionStore
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from legenda.data.scenes import Scene, make_scenes
 from legenda.data.scenes.scene import Thing
-from legenda.extras.grounding.scenes import PER_SCENE, refer
+from legenda.extras.grounding.data import PER_SCENE, refer
 
 SCENES = tuple(make_scenes("val", 600, seed=3))
 REFERRED = [(scene, expression) for scene in SCENES for expression in refer(scene)]

@@ -9,7 +9,7 @@ import numpy as np
 from legenda.data.scenes import Scene, draw_scene, make_scenes
 from legenda.data.scenes.pixels import find_things
 from legenda.data.scenes.scene import Thing
-from legenda.extras.vqa.scenes import ask
+from legenda.extras.vqa.data import ask
 
 SCENES = tuple(make_scenes("train", 900, seed=11))
 ASKED = [(scene, question) for scene in SCENES for question in ask(scene)]

@@ -1,8 +1,7 @@
 """Scenes: the embedded data set, on which it shows what an attention can express and what it cannot."""
 
-from legenda.data.scenes.dataset import SceneCounts, SceneSplit, make_split
 from legenda.data.scenes.language import check_caption, references, truth_scores
-from legenda.data.scenes.pixels import FEATURE_DIM, SCENES, draw_scene, find_things
+from legenda.data.scenes.pixels import FEATURE_DIM, SCENES, SceneCounts, SceneSplit, draw_scene, find_things, make_split
 from legenda.data.scenes.scene import FAMILIES, Scene, make_scene, make_scenes
 
 __all__ = [

@@ -1,8 +1,15 @@
-"""Referring expressions: RefCOCO, Flickr30k Entities and scenes; their files and data sets."""
+"""Referring expressions: RefCOCO, Flickr30k Entities and scenes; their files and data sets, and their accuracy.
+
+A box is x1 y1 x2 y2 in pixels. As in Fast R-CNN and its descendants (MCAN's grounding code among them) both edges of a
+box are part of it, so its width is x2 - x1 + 1. The papers name no convention, which decides a few boxes on the border.
+
+Some expressions about scenes depend on boxes; the controls depend on the kinds of things only.
+"""
 
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,11 +21,9 @@ import numpy as np
 from legenda.config import Count
 from legenda.data.registry import choose_split, hold_out
 from legenda.data.scenes import FEATURE_DIM, SCENES
-from legenda.data.scenes.dataset import SceneCounts, scene_reader
-from legenda.data.scenes.pixels import SIDE
+from legenda.data.scenes.pixels import SIDE, SceneCounts, scene_reader
+from legenda.data.scenes.scene import Scene, Thing
 from legenda.errors import DataError
-from legenda.extras.grounding.metric import grounding_accuracy
-from legenda.extras.grounding.scenes import MOST_WORDS, PER_SCENE, refer
 from legenda.extras.vqa.co_attention import (
     CoAttentionDataModule,
     CoAttentionDataset,
@@ -30,6 +35,95 @@ from legenda.features.base import ConcatFeatureStore
 from legenda.features.readers import open_stores
 from legenda.io import get_field, read_json, read_pickle
 from legenda.text.annotations import read_annotations
+
+HIT = 0.5
+"""The IoU from which a box counts as correct."""
+
+
+def box_iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return the intersection over union of boxes.
+
+    a, b: boxes `(..., 4)` whose leading axes broadcast, as in `box_iou(boxes, truth[:, None])` of `(B, N, 4)` and
+    `(B, 1, 4)`.
+    """
+    low, high = np.maximum(a[..., :2], b[..., :2]), np.minimum(a[..., 2:], b[..., 2:])
+    intersection = (high - low + 1.0).clip(0).prod(-1)
+    areas = (a[..., 2:] - a[..., :2] + 1.0).prod(-1) + (b[..., 2:] - b[..., :2] + 1.0).prod(-1)
+    union = areas - intersection
+    return np.divide(intersection, union, out=np.zeros_like(intersection), where=union > 0)
+
+
+def score_targets(iou: np.ndarray) -> np.ndarray:
+    """Return the target distribution over boxes `(B, N)`, given their IoU with the ground truth `(B, N)`.
+
+    IoUs of at least 0.5, normalized to sum to 1; all zeros where there are none.
+    """
+    positive = np.where(iou >= HIT, iou, 0)
+    total = positive.sum(axis=-1, keepdims=True)
+    return np.divide(positive, total, out=np.zeros_like(positive), where=total > 0)
+
+
+def grounding_accuracy(predicted: np.ndarray, truth: np.ndarray) -> float:
+    """Return the percentage of boxes `(E, 4)` whose IoU with the ground truth `(E, 4)` is at least 0.5, as in MCAN's
+    code; the papers say "more than" 0.5.
+
+    Raise DataError where the shapes differ or are empty.
+    """
+    if predicted.shape != truth.shape or len(predicted) == 0:
+        raise DataError(
+            f"predicted boxes {predicted.shape} and true boxes {truth.shape} must have the same shape (expressions, 4) "
+            "with at least one expression"
+        )
+    return 100.0 * float((box_iou(predicted, truth) >= HIT).mean())
+
+
+ExpressionKind = Literal["near", "size", "plain"]
+
+PER_SCENE = 3
+"""Expressions of one scene: two about the pair of its family, except in the family bind, and controls."""
+MOST_WORDS = 7
+"""Words of the longest expression."""
+
+
+@dataclass(frozen=True)
+class SceneExpression:
+    """Words that mean one thing of a scene."""
+
+    text: str
+    thing: Thing
+    kind: ExpressionKind
+
+
+def refer(scene: Scene) -> tuple[SceneExpression, ...]:
+    """PER_SCENE expressions, always the same for a scene."""
+    rng = random.Random(f"expressions-{scene.id}")
+    first, second = scene.first, scene.second
+    match scene.family:
+        case "near":
+            pairs = (first, second), (second, first)
+            about = [SceneExpression(f"the thing next to the {a.color} {a.shape}", b, "near") for a, b in pairs]
+        case "size":
+            sizes = ("larger", first), ("smaller", second)
+            about = [SceneExpression(f"the {word} {first.shape}", thing, "size") for word, thing in sizes]
+        case "bind":
+            about = []
+        case _:
+            raise DataError(
+                f"there are no expressions about scenes of the family {scene.family}; choose near, size or bind"
+            )
+    controls = rng.sample(scene.things, PER_SCENE - len(about))
+    return *about, *(_plain(rng, thing, scene) for thing in controls)
+
+
+def _plain(rng: random.Random, thing: Thing, scene: Scene) -> SceneExpression:
+    """Return the thing by its kind, or by that part of it which it shares with no other."""
+    phrases = [f"the {thing.color} {thing.shape}"]
+    if sum(other.shape == thing.shape for other in scene.things) == 1:
+        phrases.append(f"the {thing.shape}")
+    if sum(other.color == thing.color for other in scene.things) == 1:
+        phrases.append(f"the {thing.color} thing")
+    return SceneExpression(rng.choice(phrases), thing, "plain")
+
 
 Box = tuple[float, float, float, float]
 """x1 y1 x2 y2, in pixels here."""
@@ -285,7 +379,7 @@ class EntitiesData(ExpressionData):
 class SceneExpressionsData(SceneCounts[ExpressionDataset]):
     """Expressions about the embedded scenes: three of each, some of which need boxes.
 
-    See `legenda.extras.grounding.scenes`; `score` also returns the accuracy of each kind.
+    See `refer`; `score` also returns the accuracy of each kind.
     """
 
     kind: Literal["scene_expressions"] = "scene_expressions"

@@ -12,8 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from legenda.extras.grounding.data import ExpressionDataset
-from legenda.extras.grounding.metric import HIT, box_iou, score_targets
+from legenda.extras.grounding.data import HIT, ExpressionDataset, box_iou, score_targets
 from legenda.extras.grounding.model import Grounder, encode_deltas, in_pixels
 from legenda.extras.vqa.co_attention import (
     CoAttentionObjective,
