@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,3 +171,18 @@ def browser() -> Iterator[sync_api.Browser]:
         browser = playwright.chromium.launch(executable_path=program, args=list(BROWSER_ARGUMENTS))
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def serve_folder() -> Iterator[Callable[..., str]]:
+    """Serves the files of a folder by HTTP on this machine: `serve_folder(folder)` is the address."""
+    with ExitStack() as servers:
+
+        def serve(folder: Path, handler: type[SimpleHTTPRequestHandler] = SimpleHTTPRequestHandler) -> str:
+            server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder)))
+            servers.enter_context(server)
+            servers.callback(server.shutdown)
+            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+            return f"http://127.0.0.1:{server.server_address[1]}"
+
+        yield serve

@@ -95,7 +95,7 @@ def test_the_device_reaches_weights_and_features(make_run, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["ngsan", "xlan"])
-def test_models_on_cpus_compute_with_packed_weights(make_run, draw_regions, monkeypatch, name):
+def test_models_on_cpus_compute_with_packed_weights(make_run, draw_regions, name):
     """Float32 and bf16 within their rounding, which is how it shows that bf16 is what is computed."""
     run = make_run(name, DATA)
     plain = load(run)
@@ -103,10 +103,9 @@ def test_models_on_cpus_compute_with_packed_weights(make_run, draw_regions, monk
     with eval_mode(plain):
         expected = plain(regions, tokens)
         captions = plain.caption(regions)
-    monkeypatch.setattr(packing, "MIN_NUMEL", 1)  # small layers too
     for precision, tolerance in (("float32", 1e-5), *([("bf16", 0.05)] if has_bf16() else [])):
         model = load_captioner_run(run, RunOptions(device="cpu", precision=precision)).model
-        with inference(model, PackedWeights()) as predictor:
+        with inference(model, PackedWeights(min_numel=1)) as predictor:
             assert predictor is not model
             error = (predictor(regions, tokens) - expected).abs().max().item()
         assert error < tolerance

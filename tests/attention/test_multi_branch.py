@@ -1,13 +1,13 @@
 """Several branches: their mean, what training leaves out, and that one of them is the attention itself."""
 
 import itertools
+from collections.abc import Sequence
 
 import pytest
 import torch
 from torch import nn
 
 from legenda.attention import AttentionConfig, MultiHeadAttention
-from legenda.attention import multi_branch as module
 from legenda.attention.multi_branch import Branch, MultiBranchAttention
 
 DIM, HEADS, DROP = 8, 2, 0.4
@@ -50,16 +50,23 @@ def test_one_branch_is_the_attention_itself():
     assert all(torch.equal(alone(x, x, x).values, alone(x, x, x).values) for _ in range(20))
 
 
+def seed_draws(kept: Sequence[int]) -> None:
+    """Seed PyTorch so that these branches are kept next: those for which a number of at least the rate is drawn."""
+    for seed in itertools.count():
+        torch.manual_seed(seed)
+        if ((torch.rand(len(kept)) >= DROP) == torch.tensor(kept)).all():
+            torch.manual_seed(seed)
+            return
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("normed", [False, True])
-def test_the_mean_over_all_draws_is_what_evaluation_gives(normed, monkeypatch):
+def test_the_mean_over_all_draws_is_what_evaluation_gives(normed):
     x, branches = draw(), build(3, normed=normed, drop=DROP)
     branches.train()
     mean = torch.zeros_like(x)
     for kept in itertools.product([0, 1], repeat=3):
-        # The branch is kept where the number that is drawn is at least the rate.
-        drawn = torch.tensor([DROP if keep else DROP - 1e-6 for keep in kept], dtype=torch.float64)
-        monkeypatch.setattr(module.torch, "rand", lambda _, drawn=drawn: drawn)
+        seed_draws(kept)
         found = branches(x, x, x, MASK).values
         expected = [branch(x, x, x, MASK).values for branch, keep in zip(branches.branches, kept, strict=True) if keep]
         torch.testing.assert_close(found, sum(expected, torch.zeros_like(x)) / (3 * (1 - DROP)))
@@ -67,12 +74,12 @@ def test_the_mean_over_all_draws_is_what_evaluation_gives(normed, monkeypatch):
     torch.testing.assert_close(mean, branches.eval()(x, x, x, MASK).values)
 
 
-def test_what_is_left_out_is_not_computed_and_its_gradients_are_zero(monkeypatch):
+def test_what_is_left_out_is_not_computed_and_its_gradients_are_zero():
     x, branches = draw().requires_grad_(), build(3, normed=True, drop=DROP)
     called = []
     for number, branch in enumerate(branches.branches):
         branch.register_forward_hook(lambda *_, number=number: called.append(number))
-    monkeypatch.setattr(module.torch, "rand", lambda _: torch.tensor([0.9, 0.1, 0.5]))
+    seed_draws((1, 0, 1))
     branches.train()(x, x, x, MASK).values.square().sum().backward()
     assert called == [0, 2]
     for number, branch in enumerate(branches.branches):

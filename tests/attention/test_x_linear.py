@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from legenda.attention import AttentionConfig, Geometry, GeometryBias, x_linear
+from legenda.attention import AttentionConfig, Geometry, GeometryBias
 from legenda.attention.x_linear import XLinearAttention
 
 B, T, S, D, H = 2, 3, 5, 8, 2
@@ -52,31 +52,36 @@ def test_the_paper_s_block_written_out(draw):
 
 
 @pytest.mark.parametrize("chunk_size", [1, 2 * B * S * D])
-def test_chunks_of_queries_give_the_same_results_and_gradients(draw, mask, monkeypatch, chunk_size):
-    block = build(mid_dim=3, dropout=0.4).train()
+def test_chunks_of_queries_give_the_same_results_and_gradients(draw, mask, chunk_size):
+    block = build(mid_dim=3).train()
     regions = draw(B, S, D).requires_grad_()
 
     def results():
-        block.dropout.p = 0.0 if chunk_size > 1 else 0.4
-        torch.manual_seed(1)  # all dropout masks are drawn chunk by chunk
         values = block(regions, regions, regions, mask, is_causal=True).values
         return values, *torch.autograd.grad(values.square().sum(), [regions, *block.parameters()])
 
-    monkeypatch.setattr(x_linear, "CHUNK_SIZE", chunk_size)
-    chunked = results()
-    if chunk_size == 1:  # the same masks again
-        monkeypatch.setattr(x_linear, "checkpoint", lambda function, *inputs, **_: function(*inputs))
-    else:
-        monkeypatch.setattr(x_linear, "CHUNK_SIZE", 10**9)
-    for part, other in zip(chunked, results(), strict=True):
+    expected = results()
+    block.chunk_size = chunk_size
+    for part, other in zip(results(), expected, strict=True):
         torch.testing.assert_close(part, other)
 
 
-def test_training_keeps_no_product_of_all_queries_and_keys(draw, monkeypatch):
+def test_gradients_of_chunks_are_of_the_dropout_masks_of_their_results(draw, mask):
+    block, regions = build(mid_dim=3, dropout=0.4).double().train(), draw(B, S, D).double().requires_grad_()
+    block.chunk_size = 1
+
+    def attend(regions):
+        torch.manual_seed(1)
+        return block(regions, regions, regions, mask, is_causal=True).values
+
+    assert torch.autograd.gradcheck(attend, (regions,))
+
+
+def test_training_keeps_no_product_of_all_queries_and_keys(draw):
     """Not images x queries x keys x dim numbers between the forward and the backward pass."""
-    monkeypatch.setattr(x_linear, "CHUNK_SIZE", 1)
     queries, keys = draw(2, 12, D), draw(2, 7, D)
     block, saved = build(mid_dim=2), []
+    block.chunk_size = 1
     with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x.numel()) or x, lambda x: x):
         block(queries, keys, keys).values.sum()
     assert max(saved) < 12 * 7 * D

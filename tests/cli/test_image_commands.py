@@ -5,8 +5,7 @@ import io
 import json
 import shutil
 import threading
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,6 @@ from command_results import error_of
 from legenda.cli.caption import format_captions
 from legenda.cli.main import main
 from legenda.data.scenes import draw_scene, make_scene
-from legenda.errors import DataError
 from legenda.features import write_store
 from legenda.features.readers import open_features
 from legenda.images.files import read_batches
@@ -106,12 +104,8 @@ def test_the_standard_input_lists_images(run, images, run_command, monkeypatch):
 
 
 @pytest.fixture
-def server(images):
-    handler = partial(SimpleHTTPRequestHandler, directory=str(images))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as serving:
-        threading.Thread(target=serving.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"http://127.0.0.1:{serving.server_address[1]}"
-        serving.shutdown()
+def server(images, serve_folder):
+    return serve_folder(images)
 
 
 def test_urls_are_fetched_only_when_allowed(run, images, run_command, server):
@@ -138,16 +132,17 @@ def test_a_url_with_a_space_is_fetched_and_a_broken_one_loses_no_other(run, imag
     assert "http://[/a.png cannot be fetched" in err
 
 
-def test_urls_are_fetched_at_the_same_time(monkeypatch):
+def test_urls_are_fetched_at_the_same_time(serve_folder, images):
     together = threading.Barrier(3, timeout=20)
 
-    def fetch(url: str) -> bytes:
-        together.wait()
-        raise DataError(f"{url} cannot be fetched")
+    class Handler(SimpleHTTPRequestHandler):
+        def do_GET(self) -> None:
+            together.wait()
+            super().do_GET()
 
-    monkeypatch.setattr("legenda.images.files.fetch", fetch)
-    (batch,) = read_batches([f"http://h/{number}.png" for number in range(3)], 3)
-    assert [file.error for file in batch] == [f"http://h/{number}.png cannot be fetched" for number in range(3)]
+    server = serve_folder(images, Handler)
+    (batch,) = read_batches([f"{server}/{path.name}" for path in sorted(images.iterdir())[:3]], 3)
+    assert [file.error for file in batch] == [None] * 3
 
 
 def test_a_line_break_in_a_name_is_escaped_in_text(run, images, run_command, tmp_path):

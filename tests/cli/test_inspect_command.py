@@ -1,12 +1,9 @@
 """`legenda inspect`: facts about feature stores and runs, and what is broken in them."""
 
 import json
-import subprocess
 import sys
-from email.message import Message
 from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -126,16 +123,15 @@ def test_the_installation_is_described_in_one_block(run_command, monkeypatch):
     assert json.loads(out)["numpy"] == np.__version__
 
 
-def test_the_commit_of_an_installation_from_git_is_known(monkeypatch, run_command):
-    def fail(*_, **__):
-        raise OSError("no git")
-
-    source = '{"url": "https://example.org/legenda.git", "vcs_info": {"vcs": "git", "commit_id": "0123abcd"}}'
-    monkeypatch.setattr(subprocess, "run", fail)
-    monkeypatch.setattr(metadata, "distribution", lambda _: SimpleNamespace(read_text=lambda _: source))
-    monkeypatch.setattr(metadata, "version", lambda _: "1")
-    monkeypatch.setattr(metadata, "requires", lambda _: [])
-    monkeypatch.setattr(metadata, "metadata", lambda _: Message())
+def test_the_commit_of_an_installation_from_git_is_known(monkeypatch, run_command, tmp_path):
+    """As pip leaves it, on a machine without git."""
+    installed = tmp_path / "legenda-1.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: legenda\nVersion: 1\n")
+    source = {"url": "https://example.org/legenda.git", "vcs_info": {"vcs": "git", "commit_id": "0123abcd"}}
+    write_json(installed / "direct_url.json", source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PATH", "")
     code, out, _ = run_command("inspect --environment")
     assert code == 0
     assert facts_of(out)["legenda"].endswith("0123abcd")

@@ -20,3 +20,15 @@ def fake_java(tmp_path, monkeypatch) -> Callable[[str], Path]:
         return path
 
     return make
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch) -> Path:
+    """The folder of a package pycocoevalcap whose programs are empty files."""
+    package = tmp_path / "packages" / "pycocoevalcap"
+    for file in ("__init__.py", "spice/spice-1.0.jar", "meteor/meteor-1.5.jar", "meteor/data/paraphrase-en.gz"):
+        (package / file).parent.mkdir(parents=True, exist_ok=True)
+        (package / file).touch()
+    monkeypatch.syspath_prepend(package.parent)
+    monkeypatch.delitem(sys.modules, "pycocoevalcap", raising=False)
+    return package

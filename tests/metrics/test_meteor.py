@@ -2,7 +2,6 @@
 
 import json
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
@@ -43,8 +42,8 @@ def test_scores_of_pycocoevalcap_and_by_hand(shared):
         ("for line in sys.stdin: print('Error: specify SCORE or EVAL or SING')", "other than counts"),
     ],
 )
+@pytest.mark.usefixtures("programs")
 def test_failures_are_named(fake_java, monkeypatch, code, reason):
-    monkeypatch.setattr("legenda.metrics.meteor.find_program", lambda _, file: Path(file))
     monkeypatch.setattr("legenda.metrics.spice._LIMIT_S", 0.5 if "sleep" in code else 30)
     fake_java(code)
     with pytest.raises(LegendaError, match=reason):

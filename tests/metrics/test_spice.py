@@ -22,9 +22,8 @@ shutil.copy(here / "answer.json", sys.argv[sys.argv.index("-out") + 1])
 
 
 @pytest.fixture
-def jars(tmp_path, monkeypatch) -> Path:
+def jars(tmp_path, monkeypatch, programs) -> Path:  # noqa: ARG001 - is looked up
     monkeypatch.delenv("LEGENDA_SPICE_JARS", raising=False)
-    monkeypatch.setattr("legenda.metrics.spice.find_program", lambda _, file: tmp_path / "package" / file)
     folder = tmp_path / "my jars"
     folder.mkdir()
     for name in JARS:
@@ -32,7 +31,7 @@ def jars(tmp_path, monkeypatch) -> Path:
     return folder
 
 
-def test_what_is_run_and_what_it_is_given(fake_java, jars, tmp_path, monkeypatch):
+def test_what_is_run_and_what_it_is_given(fake_java, jars, programs, tmp_path, monkeypatch):
     fake_java(JAVA)
     answer = [
         {"image_id": 1, "scores": {"All": {"f": 0.25}, "Color": {"f": None}}},
@@ -47,7 +46,7 @@ def test_what_is_run_and_what_it_is_given(fake_java, jars, tmp_path, monkeypatch
         {"image_id": 1, "test": "a cat", "refs": ["the cat"]},
     ]
     arguments = json.loads((tmp_path / "arguments.json").read_text())
-    program = tmp_path / "package/spice/spice-1.0.jar"
+    program = programs / "spice/spice-1.0.jar"
     assert arguments[arguments.index("-cp") + 1] == f"{program}:{program.parent}/lib/*:{jars}/*"
     assert not Path(arguments[arguments.index("-out") + 1]).parent.exists()  # its temporary folder
 

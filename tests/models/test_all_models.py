@@ -20,11 +20,12 @@ from model_cases import (
 
 import legenda
 from legenda import Regions
-from legenda.attention import AdditiveAttention, MaskedBatchNorm, MultiHeadAttention, XLinearAttention, x_linear
+from legenda.attention import AdditiveAttention, MaskedBatchNorm, MultiHeadAttention, XLinearAttention
 from legenda.attention.memory import MemoryAttention
 from legenda.attention.normalization import MaskedInstanceNorm
 from legenda.errors import LegendaError
-from legenda.models import Captioner, packing
+from legenda.models import Captioner
+from legenda.models.packing import PackedWeights, packed
 
 
 @pytest.fixture(
@@ -255,9 +256,11 @@ def test_training_hides_regions_only_where_asked(model, regions):
     assert all(torch.equal(trained.encode(regions).mask, model.encode(regions).mask) for _ in range(10))
 
 
-def test_regions_are_never_repeated_for_rows(model, draw_regions, largest, monkeypatch):
+def test_regions_are_never_repeated_for_rows(model, draw_regions, largest):
     """No tensor of images x rows x regions x channels where images x regions x channels would do."""
-    monkeypatch.setattr(x_linear, "CHUNK_SIZE", 1)  # the models are so small that all would be done at once
+    model = copy.deepcopy(model)
+    for block in (part for part in model.modules() if isinstance(part, XLinearAttention)):
+        block.chunk_size = 1  # the models are so small that all would be done at once
     if any(isinstance(part, AdditiveAttention) for part in model.modules()):
         pytest.skip("additive attention takes the tanh of each row with each region: no smaller tensor would do")
     images, rows, count = 2, 120, 13
@@ -293,10 +296,9 @@ def test_models_compute_in_half_precision_with_boxes_in_single(model, regions, t
 
 
 @torch.no_grad()
-def test_packed_weights_give_the_same_and_leave_the_model_whole(model, regions, tokens, monkeypatch):
-    monkeypatch.setattr(packing, "MIN_NUMEL", 1)
+def test_packed_weights_give_the_same_and_leave_the_model_whole(model, regions, tokens):
     expected, state = model(regions, tokens), {name: id(tensor) for name, tensor in model.named_parameters()}
-    view = packing.packed(model)
+    view = packed(model, PackedWeights(min_numel=1))
     assert view is not model
     assert_close(view(regions, tokens), expected, 1e-4)
     assert list(view.state_dict()) == list(model.state_dict())

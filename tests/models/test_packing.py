@@ -2,7 +2,8 @@
 
 import copy
 import pickle
-from threading import Thread
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch.nn.utils import prune, spectral_norm, weight_norm
 from legenda.compute import has_bf16
 from legenda.models import packing
 from legenda.models.layers import WordLSTM
-from legenda.models.packing import PackedWeights, packed
+from legenda.models.packing import PackedWeights
 from legenda.models.xlan import ConcatUpdate
 
 LAYERS = {
@@ -27,9 +28,9 @@ every_layer = pytest.mark.parametrize(("create", "call"), LAYERS.values(), ids=L
 BF16 = pytest.mark.skipif(not has_bf16(), reason="needs a CPU with bfloat16 products")
 
 
-@pytest.fixture(autouse=True)
-def small_layers_are_packed(monkeypatch):
-    monkeypatch.setattr(packing, "MIN_NUMEL", 1)
+def packed(model: nn.Module, weights: PackedWeights | None = None, **options: Any) -> nn.Module:
+    """Small layers are packed too."""
+    return packing.packed(model, weights or PackedWeights(min_numel=1), **options)
 
 
 def is_packed(view: nn.Module) -> bool:
@@ -52,7 +53,7 @@ def test_packed_products_are_those_of_the_layer(create, call, dtype, error):
 
 @every_layer
 @pytest.mark.parametrize("fused", [True, False])
-@pytest.mark.parametrize("weights", [None, PackedWeights()])
+@pytest.mark.parametrize("weights", [None, PackedWeights(min_numel=1)])
 def test_packed_products_follow_every_change_of_the_weights(create, call, fused, weights):
     torch.manual_seed(0)
     layer, x = create(), torch.randn(5, 64)
@@ -104,23 +105,23 @@ def test_a_view_is_a_whole_module(create, call):
         assert packed(view) is view
 
 
-def test_copies_are_made_once_for_unchanged_weights(monkeypatch):
-    made = []
-    original = packing._Product
-    monkeypatch.setattr(packing, "_Product", lambda *args: made.append(args) or original(*args))
-    model, weights = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)), PackedWeights()
-    threads = [Thread(target=packed, args=(model, weights)) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(made) == 2
+def test_copies_are_made_once_for_unchanged_weights():
+    model, weights = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)), PackedWeights(min_numel=1)
+    with ThreadPoolExecutor(8) as pool:
+        views = list(pool.map(lambda _: packed(model, weights), range(8)))
+
+    def products(view: nn.Module) -> list[object]:
+        return [layer.packed[0] for layer in view]
+
+    first, second = products(views[0])
+    assert first is not second
+    assert all(products(view) == [first, second] for view in views)
     with torch.no_grad():
         model[0].bias[3] += 1
-    packed(model, weights)
-    assert len(made) == 3
-    packed(model, copy.deepcopy(weights))
-    assert len(made) == 5
+    changed, same = products(packed(model, weights))
+    assert changed is not first
+    assert same is second
+    assert not {changed, same} & {*products(packed(model, copy.deepcopy(weights)))}
 
 
 def test_lists_of_modules_are_of_the_view():
@@ -143,7 +144,6 @@ def test_layers_that_compute_their_weight_are_not_packed(change):
     torch.testing.assert_close(packed(model)(x), model(x))
 
 
-def test_small_layers_stay_as_they_are(monkeypatch):
-    monkeypatch.setattr(packing, "MIN_NUMEL", 2**18)
+def test_small_layers_stay_as_they_are():
     model = nn.Sequential(nn.Linear(64, 64))
-    assert packed(model) is model
+    assert packed(model, PackedWeights(min_numel=2**18)) is model

@@ -1,12 +1,14 @@
 """Padding is not computed: losses and gradients of the real positions are those of all positions."""
 
+import copy
+
 import pytest
 import torch
 from model_cases import FEATURES, REPRESENTATIVES, VOCABULARY, build_model
 
 import legenda
 from legenda import Regions
-from legenda.attention import x_linear
+from legenda.attention import XLinearAttention
 
 LENGTHS = {
     "ragged, a row of one token and one without": [[5, 1], [3, 5], [2, 0]],
@@ -62,14 +64,15 @@ def test_logits_and_gradients_are_those_of_all_positions(case, lengths, draw_reg
         model.float()
 
 
-@pytest.mark.parametrize("chunk", [x_linear.CHUNK_SIZE, 4])
-def test_padding_is_hidden_where_a_decoder_has_a_token_for_it(monkeypatch, chunk, draw_regions):
-    monkeypatch.setattr(x_linear, "CHUNK_SIZE", chunk)
+@pytest.mark.parametrize("chunk", [XLinearAttention.chunk_size, 4])
+def test_padding_is_hidden_where_a_decoder_has_a_token_for_it(chunk, draw_regions):
     real = real_tokens(LENGTHS["ragged, a row of one token and one without"])
     for name, options in (("mdsan", {"pad_token_id": 3, "num_layers": 1}), ("xtransformer", {"num_layers": 0})):
         torch.manual_seed(0)
         sizes = {"dim": 8, "num_heads": 2, "ff_dim": 8, "vocab_size": VOCABULARY, "feature_dim": FEATURES}
         model = legenda.create_model(name, **sizes, **options).double().eval()
+        for block in (part for part in model.modules() if isinstance(part, XLinearAttention)):
+            block.chunk_size = chunk
         tokens = torch.randint(4, real.shape, generator=torch.Generator().manual_seed(2))  # padding inside rows too
         assert_same_without_padding(model, draw_regions((5, 3, 1), dim=FEATURES).to(torch.float64), tokens, real)
 
@@ -100,7 +103,7 @@ def test_half_precision_computes_the_same_positions(case, draw_regions):
 
 
 def test_hooks_of_a_layer_in_the_loop_are_called(draw_regions):
-    model, real = build_model("xlan").double(), real_tokens([[5, 1], [3, 5], [2, 4]])
+    model, real = copy.deepcopy(build_model("xlan")).double(), real_tokens([[5, 1], [3, 5], [2, 4]])
     regions, tokens = draw_regions((5, 3, 1), dim=FEATURES).to(torch.float64), torch.ones(real.shape, dtype=torch.long)
     plain = model(regions, tokens, real)
     hook = model.decoder.to_context.register_forward_hook(lambda *call: 2 * call[-1])

@@ -16,9 +16,6 @@ from legenda.regions import check_mask
 
 Act = Literal["celu", "relu", "none"]
 
-CHUNK_SIZE = 2**24
-"""Products q * k that are computed at once; with gradients, those of several chunks are computed again for them."""
-
 
 def create_act(act: Act, alpha: float) -> nn.Module:
     """Return the named activation; "celu", the paper's ELU, is max(0, x) + min(0, alpha (exp(x / alpha) - 1))."""
@@ -34,6 +31,9 @@ class XLinearAttention(nn.Module):
     score_bias, rescale: as in MultiHeadAttention, for the scores b of Eq. 3. Where the geometry has a window, no query
     attends outside it.
     """
+
+    chunk_size: int = 2**24
+    """Products q * k that are computed at once; with gradients, those of several chunks are computed again for them."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class XLinearAttention(nn.Module):
         """
         query, x = query.unsqueeze(1), x.unsqueeze(1)
         q, u, keys, values = (heads.squeeze(2) for heads in (*self.queries(query), *self.keys_values(x, x)))
-        size = max(1, CHUNK_SIZE // q[:1].numel())
+        size = max(1, self.chunk_size // q[:1].numel())
         score = self._score_list if len(i) <= size else partial(checkpoint, self._score_list, use_reentrant=False)
         chunks = [score(q, keys, *chunk) for chunk in zip(i.split(size), j.split(size), strict=True)]
         scores, sums = zip(*chunks, strict=True)
@@ -167,7 +167,7 @@ class XLinearAttention(nn.Module):
         All products q * k at once take B x T x S x dim numbers; with gradients, autograd would keep them.
         """
         T = q.shape[2]
-        size = max(1, CHUNK_SIZE // max(1, q[:, :, 0].numel() * keys.shape[2]))
+        size = max(1, self.chunk_size // max(1, q[:, :, 0].numel() * keys.shape[2]))
         if torch.compiler.is_compiling() or size >= T:
             return self._score_chunk(q, keys, mean_weights)
         chunks = []

@@ -80,14 +80,17 @@ class PackedWeights:
     in-place operations, and `_SAMPLES` values of each, evenly spread, are the same. So a change is missed only where it
     is written past PyTorch's count, through `.data` or NumPy, to values between those. Copies are dropped with their
     layers; pickles and copies of this object are empty. Several threads may use it at the same time.
+
+    min_numel: weights from which a layer is packed, MIN_NUMEL by default.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, min_numel: int | None = None) -> None:
+        self.min_numel = MIN_NUMEL if min_numel is None else min_numel
         self._copies: WeakKeyDictionary[nn.Module, _Copy] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
-    def __reduce__(self) -> tuple[type[PackedWeights], tuple[()]]:
-        return PackedWeights, ()
+    def __reduce__(self) -> tuple[type[PackedWeights], tuple[int]]:
+        return PackedWeights, (self.min_numel,)
 
     def of(self, layer: nn.Linear | SplitLinear, dtype: torch.dtype) -> Sequence[LinearMap]:
         """Return the products with the packed weights of a layer."""
@@ -146,7 +149,7 @@ def packed(model: M, weights: PackedWeights | None = None, dtype: torch.dtype = 
     """
     weights = PackedWeights() if weights is None else weights
     views: dict[nn.Module, nn.Module] = {}
-    view = _view(model, "", weights.of, dtype, views)
+    view = _view(model, "", weights, dtype, views)
     for changed in (changed for module, changed in views.items() if changed is not module):
         for name, value in vars(changed).items():
             if isinstance(value, list | tuple) and any(isinstance(part, nn.Module) for part in value):
@@ -157,7 +160,7 @@ def packed(model: M, weights: PackedWeights | None = None, dtype: torch.dtype = 
 def _view(
     module: nn.Module,
     name: str,
-    pack: Callable[[nn.Linear | SplitLinear, torch.dtype], Sequence[LinearMap]],
+    weights: PackedWeights,
     dtype: torch.dtype,
     views: dict[nn.Module, nn.Module],
 ) -> nn.Module:
@@ -167,14 +170,14 @@ def _view(
     views[module] = module  # nothing in a layer is packed by itself
     kind = torch.float32 if name.endswith("decoder.output") else dtype
     if isinstance(module, nn.Linear | SplitLinear):
-        if not _can_pack(module, kind):
+        if not _can_pack(module, kind, weights.min_numel):
             return module
         view = object.__new__(_PackedLinear if type(module) is nn.Linear else type(module))
-        vars(view).update(vars(module), packed=pack(module, kind))
+        vars(view).update(vars(module), packed=weights.of(module, kind))
     else:
         if not (parts := module._modules):
             return module
-        inner = {key: part and _view(part, f"{name}.{key}", pack, dtype, views) for key, part in parts.items()}
+        inner = {key: part and _view(part, f"{name}.{key}", weights, dtype, views) for key, part in parts.items()}
         if all(inner[key] is part for key, part in parts.items()):
             return module
         view = object.__new__(type(module))
@@ -183,7 +186,7 @@ def _view(
     return view
 
 
-def _can_pack(module: nn.Linear | SplitLinear, dtype: torch.dtype) -> bool:
+def _can_pack(module: nn.Linear | SplitLinear, dtype: torch.dtype, min_numel: int) -> bool:
     """Return whether a layer is large and has float32 weights on the CPU that this build of PyTorch packs.
 
     Builds without MKL have fast float32 products of their own; those without oneDNN cannot pack.
@@ -194,7 +197,7 @@ def _can_pack(module: nn.Linear | SplitLinear, dtype: torch.dtype) -> bool:
         return False
     parameters = _parameters(module)
     return (
-        sum(parameter.numel() for parameter in parameters) >= MIN_NUMEL
+        sum(parameter.numel() for parameter in parameters) >= min_numel
         and {(parameter.dtype, parameter.device.type) for parameter in parameters} == {(torch.float32, "cpu")}
         and torch.backends.mkldnn.is_available()
         and (dtype != torch.float32 or torch.backends.mkl.is_available())
