@@ -65,7 +65,7 @@ def test_every_declared_option_has_a_value_here():
 def test_a_model_whose_mechanism_an_attention_lacks_is_refused(name, case):
     options, missing = case
     legenda.register_attention("plain")(create_plain)
-    with pytest.raises(ConfigError, match=f"attention='plain' does not honor.*{missing}="):
+    with pytest.raises(ConfigError, match=f"'plain'.*{missing}="):
         legenda.create_model(name, **SIZES, **options, attention="plain")
 
 
@@ -78,7 +78,7 @@ def test_an_option_that_is_not_declared_is_refused(kind, name):
     if name in ATTENTIONS.get(kind).honors:
         legenda.create_model("transformer", **SIZES, **options)
     else:
-        with pytest.raises(ConfigError, match=f"attention='{kind}' does not honor {name}="):
+        with pytest.raises(ConfigError, match=f"'{kind}'.*{name}="):
             legenda.create_model("transformer", **SIZES, **options)
 
 
@@ -98,7 +98,7 @@ def test_a_declaration_is_kept(name):
 @pytest.mark.parametrize("name", SET)
 def test_a_declaration_that_is_not_kept_is_refused(name):
     legenda.register_attention("liar", honors=DECLARED)(create_plain)
-    with pytest.raises(ConfigError, match=f"'liar' declares that it honors {name}"):
+    with pytest.raises(ConfigError, match=f"'liar'.*{name}"):
         legenda.create_model("transformer", **SIZES, attention="liar", **{name: SET[name]})
 
 
@@ -108,7 +108,7 @@ def test_one_of_two_declarations_that_is_not_kept_is_refused():
 
     legenda.register_attention("half", honors=("norm", "geometry"))(without_norm)
     legenda.create_model("gsan", **SIZES, attention="half")
-    with pytest.raises(ConfigError, match="'half' declares that it honors norm"):
+    with pytest.raises(ConfigError, match=r"'half'.*norm"):
         legenda.create_model("ngsan", **SIZES, attention="half")
 
 

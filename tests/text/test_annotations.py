@@ -66,7 +66,7 @@ def test_a_folder_of_cocos_captions_is_read_wholly(tmp_path):
     write(tmp_path / "instances_val2014.json", "{}")
     assert splits(tmp_path) == {"9": "train", "25": "train", "30": "train", "34": "train", "1": "val"}
     write(tmp_path / "captions_val2014.json", COCO)
-    with pytest.raises(DataError, match="share the id '9'"):
+    with pytest.raises(DataError, match="'9'"):
         read_annotations(tmp_path)
 
 
@@ -163,7 +163,7 @@ ROWS = ["file,caption,split", *(f"{n}.jpg,a dog number {n} runs,train" for n in 
 @pytest.mark.parametrize("mark", [",", ";"])
 def test_a_quotation_mark_that_swallows_rows_is_named_by_its_line(tmp_path, slips, line, mark):
     text = "\n".join(slips.get(number, row) for number, row in enumerate(ROWS)).replace(",", mark)
-    with pytest.raises(DataError, match=rf"t\.csv: a quotation mark in line {line} "):
+    with pytest.raises(DataError, match=rf"t\.csv.*line {line} "):
         read_annotations(write(tmp_path / "t.csv", text))
 
 

