@@ -70,7 +70,7 @@ def test_values_from_python_and_from_json_give_the_same():
         ({"size": 1, "inner": {"width": "x"}}, r"outer.inner.width must be .*, not 'x' \(Channels\)"),
         ({"size": 1, "inner": 3}, "outer.inner must be"),
         ({"size": 1, "mode": "c"}, "outer.mode must be 'a' or 'b', not 'c'"),
-        ({"size": 1, "betas": [1.0, 2.0]}, "outer.betas.0 must be"),
+        ({"size": 1, "betas": [1.0, 2.0]}, "outer.betas\\[0\\] must be"),
         ({"size": 1, "weights": {"x": "y"}}, "outer.weights.x must be"),
         ({"size": 1, "color": "bleu"}, "there is no color 'bleu'; did you mean blue?"),
     ],

@@ -12,13 +12,24 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, cast, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AllowInfNan,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
-from legenda.errors import ConfigError, did_you_mean
+from legenda.errors import ConfigError, DataError, did_you_mean
 
 __all__ = ["Config", "to_json"]
 
@@ -36,6 +47,10 @@ NonNegativeFloat = Annotated[float, Field(ge=0, le=2.0**63)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 PositiveFraction = Annotated[float, Field(gt=0, le=1)]
+Integer = Annotated[int, Strict()]
+Number = Annotated[float, Strict(), AllowInfNan(False)]
+Id = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
+"""Scalars of JSON in schemas: no text or truth value is a number; an id may be a whole number, and becomes text."""
 Precision = Literal["float32", "bf16", "fp16"]
 """The precision in which models compute."""
 
@@ -135,11 +150,12 @@ def log_dropped(part: str, old: Config, new: Config, changes: Mapping[str, objec
         _LOG.warning("%s is of the kind %s now, without the %s", part, getattr(new, "kind", ""), settings)
 
 
-def describe(error: ValidationError, kind: type[BaseModel], name: str) -> str:
+def describe(error: ValidationError, kind: type, name: str) -> str:
     """Return the first error of a validation as one sentence: what, where, what is allowed."""
     first = error.errors(include_url=False)[0]
     *path, last = first["loc"] or ("",)
-    owner = ".".join((name, *map(str, path)))
+    steps = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]]
+    owner = "".join((name, *steps[:-1]))
     field, _ = _find_field(kind, first["loc"])
     about = "" if field is None or not field.description else " ".join(field.description.split()).rstrip(".")
     if first["type"] == "extra_forbidden":
@@ -149,15 +165,39 @@ def describe(error: ValidationError, kind: type[BaseModel], name: str) -> str:
         return f"{owner} needs at least {last + 1} values, not {first['input']!r}"
     if first["type"] == "missing":
         return f"{owner} needs {last}" + (f": {about}" if about else "")
-    where = f"{owner}.{last}" if first["loc"] else name
+    where = "".join((name, *steps))
     if name == "--":  # the options of a command
         where = f"--{'.'.join(map(str, first['loc']))}".replace("_", "-")
     if first["type"] == "value_error":  # raised by a validator of ours
         return f"{where}: {first['ctx']['error']}"
     value = repr(first["input"])
     value = value if len(value) <= 80 else f"{value[:77]}..."
-    expected = re.sub("^(?!must)", "is wrong: ", first["msg"].replace("Input should", "must", 1))
+    message = first["msg"].partition(" or an instance of ")[0].replace("Input should", "must", 1)
+    expected = re.sub("^(?!must)", "is wrong: ", message)
     return f"{where} {expected}, not {value}" + (f" ({about})" if about else "")
+
+
+def conform(content: object, schema: type[T], where: object, hint: str) -> T:
+    """Return JSON as a schema has it, of dataclasses, lists, dictionaries and scalars; other keys are left out.
+
+    Raise DataError with the `hint`, naming the place in `where` of what is missing or of another type.
+    """
+    try:
+        return _adapter(schema).validate_python(content)
+    except ValidationError as error:
+        raise DataError(f"{describe(error, schema, str(where))}; {hint}") from None
+
+
+def entries(content: object, key: str, schema: type[T], where: object, hint: str) -> list[T]:
+    """Return a list in a JSON object, each entry as a schema has it; otherwise as `conform`."""
+    if not isinstance(content, Mapping) or key not in content:
+        raise DataError(f"{where} has no '{key}'; {hint}")
+    return conform(content[key], list[schema], f"{where}: {key}", hint)  # type: ignore[valid-type]
+
+
+@cache
+def _adapter(schema: type[T]) -> TypeAdapter[T]:
+    return TypeAdapter(schema)
 
 
 def _find_field(kind: object, path: Sequence[int | str]) -> tuple[FieldInfo | None, object]:

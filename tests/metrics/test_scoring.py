@@ -102,11 +102,11 @@ def test_invalid_predictions_are_named(file, content, message):
 @pytest.mark.parametrize(
     ("content", "split", "message"),
     [
-        ([1], None, "entry 0 is not an object"),
+        ([1], None, r"\[0\] must be"),
         ({"images": [{"id": 1}], "annotations": []}, None, "holds no references"),
         (COCO, "val", "does not say which images are of the split val"),
         (KARPATHY, "val", "holds no references for the split val"),
-        ({"images": [{"id": 1}]}, None, r"images\[0\] has no 'filename'"),
+        ({"images": [{"id": 1}]}, None, r"images\[0\] needs filename"),
     ],
 )
 def test_invalid_references_are_named(file, content, split, message):

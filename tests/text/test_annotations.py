@@ -131,7 +131,7 @@ def test_tables_of_captions_are_read(tmp_path, name, zipped):
             {"images": [{"id": 1}], "annotations": [{"id": 1, "image_id": 2, "caption": "A"}]},
             "captions of 2",
         ),
-        ("captions_val.json", {"images": [{"id": True}], "annotations": []}, r"images\[0\] is of type bool"),
+        ("captions_val.json", {"images": [{"id": True}], "annotations": []}, r"images\[0\]\.id must be"),
         ("other.json", {"photos": []}, "images"),
     ],
 )
@@ -226,11 +226,11 @@ def test_a_coco_image_has_its_cocoid_as_id_and_its_folder_in_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("images", "message"),
     [
-        ([entry(filename=None)], r"images\[0\] has no 'filename'"),
-        ([entry(sentences=None)], r"images\[0\] has no 'sentences'"),
-        ([entry(sentences=[{"raw": "A cat.", "tokens": ["a", 7]}])], r"has tokens that are not all text"),
-        ([7], r"images\[0\] has no 'filename'"),
-        ([entry(cocoid=True)], r"images\[0\] is of type bool"),
+        ([entry(filename=None)], r"images\[0\] needs filename"),
+        ([entry(sentences=None)], r"images\[0\] needs sentences"),
+        ([entry(sentences=[{"raw": "A cat.", "tokens": ["a", 7]}])], r"tokens\[1\] must be a valid string"),
+        ([7], r"images\[0\] must be"),
+        ([entry(cocoid=True)], r"images\[0\]\.cocoid must be"),
         ([entry(), entry()], r"share the id '12_ab'"),
         ([entry(filename="a.jpg", cocoid=5), entry(filename="b.jpg", cocoid=5)], "'a.jpg'.*'b.jpg'.*share the id '5'"),
         ([entry(cocoid=1), entry(cocoid=2, split="val")], "split train.*split val.*share the file '12_ab.jpg'"),
@@ -311,12 +311,12 @@ def test_videos_are_data_like_images(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ([{"videoID": "a"}, "b"], "entry 1 has no 'videoID'"),
+        ([{"videoID": "a"}, "b"], r"entry\[1\] must be"),
         ({**MSRVTT, "videos": MSRVTT["videos"][:1]}, "has captions of video1, which is not among its images"),
         ({**MSRVTT, "videos": [{"video_id": "video0", "split": "mine"}]}, r"videos\[0\] is of the split 'mine'"),
-        ({**MSRVTT, "videos": [{"video_id": {}, "split": "train"}]}, r"videos\[0\] is of type dict"),
+        ({**MSRVTT, "videos": [{"video_id": {}, "split": "train"}]}, r"videos\[0\]\.video_id must be"),
         ([*VATEX, *VATEX], "000011"),
-        ([{"videoID": "a", "enCap": "text"}], "'enCap' of .*entry 0 is of type str"),
+        ([{"videoID": "a", "enCap": "text"}], r"\[0\]\.enCap must be"),
     ],
 )
 def test_what_is_broken_in_videos_is_named(tmp_path, content, message):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain, pairwise
@@ -24,6 +22,7 @@ from legenda.errors import DataError
 from legenda.features.base import ConcatFeatureStore, FeatureStore, RegionReader
 from legenda.features.readers import open_features
 from legenda.images.identity import ExtractorIdentity
+from legenda.io import without_gc
 from legenda.metrics.cider import COCO, DocumentFrequencies, coco_frequencies
 from legenda.text import Vocabulary, ptb_tokenize
 from legenda.text.annotations import CaptionedImage, Restval, read_annotations
@@ -177,18 +176,6 @@ def scene_captions(scene_split: SceneSplit) -> CaptionDataset:
 
 _VALIDATION, _ENOUGH = 5, 200
 """One of so many images validates where the data have no split val, but about so many suffice."""
-
-
-@contextmanager
-def without_gc() -> Iterator[None]:
-    """Disable garbage collection, which takes a third of the time among millions of new objects and frees none."""
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if before:
-            gc.enable()
 
 
 class CaptionedData(Data[CaptionDataset]):

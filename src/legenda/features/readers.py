@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -16,6 +17,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from legenda.config import Id, Number, entries
 from legenda.errors import DataError, import_extra
 from legenda.features.base import ConcatFeatureStore, FeatureStore
 from legenda.features.packed import MANIFEST, PackedFeatureStore, ShardedStore
@@ -131,6 +133,14 @@ def scale_boxes(boxes: np.ndarray, width: float, height: float) -> np.ndarray:
         return np.where(near, pixels.clip(0, size), pixels) / size
 
 
+@dataclass(slots=True)
+class _SizedImage:
+    id: Id
+    file_name: str
+    width: Number
+    height: Number
+
+
 def read_sizes(path: Path) -> dict[str, tuple[float, float]]:
     """Width and height of each image in COCO's annotations or a folder of them, by its id and by its file's name."""
     hint = "name COCO's annotations, whose images have id, width and height"
@@ -139,15 +149,9 @@ def read_sizes(path: Path) -> dict[str, tuple[float, float]]:
         if not files:
             raise DataError(f"{path} holds no captions_*.json; {hint}")
         return {name: size for file in files for name, size in read_sizes(file).items()}
-    images = get_field(read_json(path, hint), "images", list, str(path), hint)
-    sizes: dict[str, tuple[float, float]] = {}
-    for number, image in enumerate(images):
-        try:
-            size = float(image["width"]), float(image["height"])
-            sizes[str(image["id"])] = size
-            sizes[Path(image["file_name"]).stem] = size
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise DataError(f"{path}: images[{number}] lacks id, file_name, width or height; {hint}") from error
+    sizes = {}
+    for image in entries(read_json(path, hint), "images", _SizedImage, path, hint):
+        sizes[image.id] = sizes[Path(image.file_name).stem] = image.width, image.height
     return sizes
 
 

@@ -22,7 +22,7 @@ from rich.table import Table
 
 from legenda.config import Config, NonNegativeInt, PositiveInt
 from legenda.errors import ConfigError, DataError
-from legenda.io import coco_number, get_field, parse_json, read_text
+from legenda.io import coco_number, parse_json, read_text
 from legenda.metrics import (
     Difference,
     DocumentFrequencies,
@@ -191,25 +191,12 @@ def load_references(
         raise DataError(f"{path} holds no references{where}; {_REFERENCES}")
     captions = {image.id: list(image.captions[:limit]) for image in images}
     files = {image.id: image.file for image in images}
-    return References(path, captions, files, _find_domains(annotations.content, path))
+    return References(path, captions, files, annotations.domains)
 
 
 def read_references(path: str | Path, *, split: str | None = None) -> dict[str, list[str]]:
     """Return the references of each image by its id; see `load_references`."""
     return load_references(path, split=split).captions
-
-
-def _find_domains(content: object, path: Path) -> dict[str, list[str]]:
-    """Return the ids of the images of each domain in nocaps' annotations; raise DataError where only some have one."""
-    images = content.get("images") if isinstance(content, dict) else None
-    if not isinstance(images, list) or not any(isinstance(image, dict) and "domain" in image for image in images):
-        return {}
-    domains: dict[str, list[str]] = {}
-    for number, image in enumerate(images):
-        where = f"images[{number}] of {path}"
-        domain = get_field(image, "domain", str, where, _REFERENCES)
-        domains.setdefault(domain, []).append(str(get_field(image, "id", int | str, where, _REFERENCES)))
-    return dict(sorted(domains.items()))
 
 
 _SETS = (("auto",), ("fast",))

@@ -9,12 +9,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
+from legenda.config import Id, conform, entries
 from legenda.errors import DataError, did_you_mean
-from legenda.io import get_field, parse_json, read_json, read_text, verified
+from legenda.io import get_field, parse_json, read_json, read_text, verified, without_gc
 from legenda.text.tables import (
     SPLITS,
     TABLE_HINT,
@@ -64,13 +65,74 @@ class Annotations:
     """What a file or a folder of annotations holds.
 
     captions_of: the image of each id of a caption, of COCO's files. splits: whether the content says the split of each
-    image. content: the JSON of a single file; None for others.
+    image. domains: the ids of the images of each domain, of nocaps' annotations.
     """
 
     images: list[CaptionedImage]
     captions_of: Mapping[str, str] = field(default_factory=dict)
     splits: bool = False
-    content: Any = None
+    domains: Mapping[str, list[str]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class CocoCaption:
+    """An entry of `annotations` in COCO's captions_*.json."""
+
+    image_id: Id
+    caption: str
+    id: Id | None = None
+
+
+@dataclass(slots=True)
+class CocoImage:
+    """An entry of `images` in COCO's files; domain: in nocaps' alone."""
+
+    id: Id
+    file_name: str | None = None
+    domain: str | None = None
+
+
+@dataclass(slots=True)
+class KarpathySentence:
+    """A caption in Karpathy's layout."""
+
+    raw: str
+    tokens: list[str] | None = None
+
+
+@dataclass(slots=True)
+class KarpathyImage:
+    """An image in Karpathy's layout."""
+
+    filename: str
+    split: str
+    sentences: list[KarpathySentence]
+    filepath: str = ""
+    cocoid: Id | None = None
+
+
+@dataclass(slots=True)
+class VatexVideo:
+    """An entry of VATEX's lists; a test file may have no captions."""
+
+    videoID: str  # noqa: N815
+    enCap: list[str] = field(default_factory=list)  # noqa: N815
+
+
+@dataclass(slots=True)
+class MsrvttSentence:
+    """A caption of MSR-VTT."""
+
+    video_id: Id
+    caption: str
+
+
+@dataclass(slots=True)
+class MsrvttVideo:
+    """A video of MSR-VTT."""
+
+    video_id: Id
+    split: str
 
 
 def read_annotations(
@@ -111,6 +173,7 @@ def read_annotations(
     return [replace(i, split="train") if restval == "train" and i.split == "restval" else i for i in images]
 
 
+@without_gc()
 def load_annotations(path: Path, columns: Columns | None = None) -> Annotations:
     """Return what a file or a folder holds, with Karpathy's restval apart; otherwise as `read_annotations`."""
     columns = columns or Columns()
@@ -166,12 +229,10 @@ def _rows_in(file: Path, columns: Columns) -> list[Row]:
     return listed_rows(content, file, columns)
 
 
-def listed_rows(content: Sequence[Any], path: Path, columns: Columns) -> list[Row]:
+def listed_rows(content: object, path: Path, columns: Columns) -> list[Row]:
     """Return the rows of a JSON list of objects."""
-    for number, entry in enumerate(content):
-        if not isinstance(entry, dict):
-            raise DataError(f"{path}: entry {number} is not an object with file and caption; {_HINT}")
-    return list(rows_of(((f"entry {number}", entry) for number, entry in enumerate(content)), path, columns))
+    entries = conform(content, list[dict[str, object]], f"{path}: entry", _HINT)
+    return list(rows_of(((f"entry {number}", entry) for number, entry in enumerate(entries)), path, columns))
 
 
 def _below(row: Row, folder: Path) -> Row:
@@ -191,14 +252,12 @@ def _read_file(path: Path, columns: Columns) -> Annotations:
     if not is_json(path, text):
         return _of_rows(read_rows(path, text, columns), path)
     content = parse_json(text, path, _HINT)
-    captions_of: dict[str, str] = {}
     if isinstance(content, list):
-        if content and isinstance(content[0], dict) and "videoID" in content[0]:
-            images, splits = _vatex_videos(content, path), False
-        else:
+        if not (content and isinstance(content[0], dict) and "videoID" in content[0]):
             return _of_rows(listed_rows(content, path, columns), path)
+        images, splits = _vatex_videos(content, path), False
     elif "annotations" in content:
-        images, splits = _coco_images(content, path, captions_of), False
+        return _coco_annotations(content, path)
     elif "videos" in content and "sentences" in content:
         images, splits = _msrvtt_videos(content, path), True
     elif "images" in content:
@@ -208,10 +267,10 @@ def _read_file(path: Path, columns: Columns) -> Annotations:
     else:
         captions = parse_captions(content, path, _HINT)
         images, splits = [CaptionedImage(name, name, tuple(texts), "train") for name, texts in captions.items()], False
-    return Annotations(_without_empty(images, path), captions_of, splits, content)
+    return Annotations(_without_empty(images, path), splits=splits)
 
 
-def _are_objects(value: Any) -> bool:
+def _are_objects(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(entry, dict) for entry in value)
 
 
@@ -250,48 +309,29 @@ def warn_of_empty(source: object, count: int, first: str) -> None:
     _LOG.warning("%s: left out %d empty caption%s, the first in %s", source, count, "s"[: count != 1], first)
 
 
-def parse_karpathy(content: Any, path: Path) -> list[CaptionedImage]:
+def parse_karpathy(content: object, path: Path) -> list[CaptionedImage]:
     """Return the images of JSON in Karpathy's layout that came from `path`, in its order.
 
     An image's id is its `cocoid` where it has one, else its file name without suffix. Raise DataError, naming the file
     and the key, for JSON that lacks a key, and for duplicate images.
     """
-    if not isinstance(content, dict):
-        raise DataError(f"{path} holds a JSON {type(content).__name__}, not an object with 'images'; {_HINT}")
-    images = [_parse_image(where, entry) for where, entry in entries_of(content, "images", path, _HINT)]
+    images = list(map(_karpathy_image, entries(content, "images", KarpathyImage, path, _HINT)))
     check_once(path, images, "id")
     check_once(path, images, "file")
     return images
 
 
-def entries_of(content: Any, key: str, path: Path, hint: str) -> Iterator[tuple[str, Any]]:
-    """Yield the entries of a list in the JSON of a file, each after its place for messages."""
-    for number, entry in enumerate(get_field(content, key, list, str(path), hint)):
-        yield f"{path}: {key}[{number}]", entry
-
-
-def _id(entry: object, key: str, where: str) -> str:
-    return str(get_field(entry, key, int | str, where, _HINT))
-
-
-def _strings(entry: Any, key: str, where: str) -> tuple[str, ...]:
-    values = get_field(entry, key, list, where, _HINT)
-    if not all(isinstance(value, str) for value in values):
-        raise DataError(f"{where} has {key} that are not all text; {_HINT}")
-    return tuple(map(sys.intern, values))  # one object per word: COCO has 6.5 million tokens
-
-
-def _parse_image(where: str, entry: Any) -> CaptionedImage:
-    name, split = (get_field(entry, key, str, where, _HINT) for key in ("filename", "split"))
-    split = find_split(split) or split
-    folder = get_field(entry, "filepath", str, where, _HINT) if "filepath" in entry else ""
-    sentences = list(entries_of(entry, "sentences", Path(where), _HINT))
-    captions = tuple(get_field(sentence, "raw", str, place, _HINT) for place, sentence in sentences)
-    tokens = None
-    if all("tokens" in sentence for _, sentence in sentences):
-        tokens = tuple(_strings(sentence, "tokens", place) for place, sentence in sentences)
-    image = PurePosixPath(name).stem if entry.get("cocoid") is None else _id(entry, "cocoid", where)
-    return CaptionedImage(image, str(PurePosixPath(folder, name)), captions, split, tokens)
+def _karpathy_image(image: KarpathyImage) -> CaptionedImage:
+    captions = tuple(sentence.raw for sentence in image.sentences)
+    tokens = tuple(
+        tuple(map(sys.intern, sentence.tokens))  # one object per word: COCO has 6.5 million tokens
+        for sentence in image.sentences
+        if sentence.tokens is not None
+    )
+    name = PurePosixPath(image.filename).stem if image.cocoid is None else image.cocoid
+    file = str(PurePosixPath(image.filepath, image.filename))
+    split = find_split(image.split) or image.split
+    return CaptionedImage(name, file, captions, split, tokens if len(tokens) == len(captions) else None)
 
 
 def check_once(path: Path, images: list[CaptionedImage], key: str) -> None:
@@ -307,24 +347,25 @@ def check_once(path: Path, images: list[CaptionedImage], key: str) -> None:
             )
 
 
-def _coco_images(content: Mapping[str, object], path: Path, captions_of: dict[str, str]) -> list[CaptionedImage]:
+def _coco_annotations(content: Mapping[str, object], path: Path) -> Annotations:
     """Images of COCO's annotations with their captions; without a list of images, those that have captions."""
-    split, captions = _named_split(path) or "train", defaultdict[str, list[str]](list)
-    for number, entry in enumerate(get_field(content, "annotations", list, str(path), _HINT)):
-        image, caption = (entry.get("image_id"), entry.get("caption")) if isinstance(entry, dict) else (None, None)
-        if type(image) not in (int, str) or type(caption) is not str:  # which `get_field` names
-            where = f"{path}: annotations[{number}]"
-            image, caption = _id(entry, "image_id", where), get_field(entry, "caption", str, where, _HINT)
-        captions[str(image)].append(caption)
-        if "id" in entry:
-            captions_of[str(entry["id"])] = str(image)
-    if not content.get("images"):
-        return [CaptionedImage(name, name, tuple(texts), split) for name, texts in captions.items()]
-    images = []
-    for where, entry in entries_of(content, "images", path, _HINT):
-        name = _id(entry, "id", where)
-        images.append((name, get_field({"file_name": name, **entry}, "file_name", str, where, _HINT), split))
-    return _with_captions(images, captions, path)
+    split = _named_split(path) or "train"
+    captions, domains = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+    captions_of: dict[str, str] = {}
+    for entry in entries(content, "annotations", CocoCaption, path, _HINT):
+        captions[entry.image_id].append(entry.caption)
+        if entry.id is not None:
+            captions_of[entry.id] = entry.image_id
+    listed = entries(content, "images", CocoImage, path, _HINT) if content.get("images") else map(CocoImage, captions)
+    files = []
+    for number, image in enumerate(listed):
+        files.append((image.id, image.id if image.file_name is None else image.file_name, split))
+        if number and (image.domain is None) == bool(domains):
+            raise DataError(f"{path}: images[0] and images[{number}] need a domain, or none; {_HINT}")
+        if image.domain is not None:
+            domains[image.domain].append(image.id)
+    images = _without_empty(_with_captions(files, captions, path), path)
+    return Annotations(images, captions_of, domains=dict(sorted(domains.items())))
 
 
 def _with_captions(
@@ -337,28 +378,23 @@ def _with_captions(
     return joined
 
 
-def _vatex_videos(content: Sequence[Any], path: Path) -> list[CaptionedImage]:
-    """Videos of one of VATEX's files with all their English captions; a test file may have none."""
-    split, videos = _named_split(path) or "train", []
-    for number, entry in enumerate(content):
-        where = f"{path}: entry {number}"
-        name = get_field(entry, "videoID", str, where, _HINT)
-        captions = _strings(entry, "enCap", where) if "enCap" in entry else ()
-        videos.append(CaptionedImage(name, name, captions, split))
-    return videos
+def _vatex_videos(content: object, path: Path) -> list[CaptionedImage]:
+    """Videos of one of VATEX's files with all their English captions."""
+    split, videos = _named_split(path) or "train", conform(content, list[VatexVideo], f"{path}: entry", _HINT)
+    return [CaptionedImage(video.videoID, video.videoID, tuple(video.enCap), split) for video in videos]
 
 
-def _msrvtt_videos(content: Mapping[str, object], path: Path) -> list[CaptionedImage]:
+def _msrvtt_videos(content: object, path: Path) -> list[CaptionedImage]:
     """Videos of one of MSR-VTT's files with their captions, each in the split that it names."""
-    captions = defaultdict[str, list[str]](list)
-    for where, entry in entries_of(content, "sentences", path, _HINT):
-        captions[_id(entry, "video_id", where)].append(get_field(entry, "caption", str, where, _HINT))
-    videos = []
-    for where, entry in entries_of(content, "videos", path, _HINT):
-        name, split = _id(entry, "video_id", where), get_field(entry, "split", str, where, _HINT)
-        if (known := find_split(split)) is None:
-            raise DataError(f"{where} is of the split {split!r}, which is none of {', '.join(SPLITS)}")
-        videos.append((name, name, known))
+    captions, videos = defaultdict[str, list[str]](list), []
+    for sentence in entries(content, "sentences", MsrvttSentence, path, _HINT):
+        captions[sentence.video_id].append(sentence.caption)
+    for number, video in enumerate(entries(content, "videos", MsrvttVideo, path, _HINT)):
+        if (split := find_split(video.split)) is None:
+            raise DataError(
+                f"{path}: videos[{number}] is of the split {video.split!r}, which is none of {', '.join(SPLITS)}"
+            )
+        videos.append((video.video_id, video.video_id, split))
     return _with_captions(videos, captions, path)
 
 

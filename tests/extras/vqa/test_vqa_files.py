@@ -47,7 +47,7 @@ def test_questions_with_and_without_annotations(tmp_path):
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ({"questions": [{**QUESTION, "question": None}]}, r"'question' of .*q.json: questions\[0\] is of type"),
+        ({"questions": [{**QUESTION, "question": None}]}, r"q.json: questions\[0\]\.question must be"),
         ({"questions": [QUESTION, QUESTION]}, "q.json has question 90 twice"),
         ({"questions": []}, "q.json holds no questions"),
         ({"annotations": []}, "q.json has no 'questions'"),

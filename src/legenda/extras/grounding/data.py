@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
+from pydantic import Field
 
-from legenda.config import Count
+from legenda.config import Count, Id, Integer, Number, conform, entries
 from legenda.data.registry import choose_split, hold_out
 from legenda.data.scenes import FEATURE_DIM, SCENES
 from legenda.data.scenes.pixels import SIDE, SceneCounts, scene_reader
@@ -33,7 +35,7 @@ from legenda.extras.vqa.co_attention import (
 from legenda.extras.vqa.text import tokenize_question
 from legenda.features.base import ConcatFeatureStore
 from legenda.features.readers import open_stores
-from legenda.io import get_field, read_json, read_pickle
+from legenda.io import read_json, read_pickle
 from legenda.text.annotations import read_annotations
 
 HIT = 0.5
@@ -125,7 +127,7 @@ def _plain(rng: random.Random, thing: Thing, scene: Scene) -> SceneExpression:
     return SceneExpression(rng.choice(phrases), thing, "plain")
 
 
-Box = tuple[float, float, float, float]
+Box = tuple[Number, Number, Number, Number]
 """x1 y1 x2 y2, in pixels here."""
 
 _REFS = "name a refs(...).p of RefCOCO, RefCOCO+ or RefCOCOg"
@@ -156,6 +158,47 @@ class Expression:
         return (*corners[:, :2].min(axis=0).tolist(), *corners[:, 2:].max(axis=0).tolist())
 
 
+@dataclass(slots=True)
+class _Sentence:
+    sent_id: Integer
+    tokens: list[str]
+
+
+@dataclass(slots=True)
+class _Reference:
+    image_id: Integer
+    ann_id: Integer
+    split: str
+    sentences: list[_Sentence]
+
+
+@dataclass(slots=True)
+class _Image:
+    id: Integer
+    width: Number
+    height: Number
+
+
+@dataclass(slots=True)
+class _Thing:
+    id: Integer
+    bbox: tuple[Number, Number, Number, Number]
+
+
+@dataclass(slots=True)
+class _Caption:
+    text: str
+    phrases: list[tuple[Id, Annotated[list[str], Field(min_length=1)], Integer, Integer]]
+
+
+@dataclass(slots=True)
+class _Phrases:
+    width: Number
+    height: Number
+    boxes: dict[str, list[Box]]
+    captions: list[_Caption] | None = None
+
+
 def read_refs(path: Path, instances: Path) -> dict[str, list[Expression]]:
     """Read referring expressions, one for every sentence, by split: train, val, and testA and testB or test.
 
@@ -164,29 +207,21 @@ def read_refs(path: Path, instances: Path) -> dict[str, list[Expression]]:
     Raises DataError, naming the file and the key, for what is missing, and for a pickle of more than plain data.
     """
     sizes, boxes = _read_instances(instances)
-    entries = read_pickle(path, _REFS)
-    if not isinstance(entries, list):
-        raise DataError(f"{path} holds no list of expressions; {_REFS}")
     splits: dict[str, list[Expression]] = {}
     seen: set[str] = set()
-    for number, entry in enumerate(entries):
-        where = f"{path}: entry {number}"
-        image, box = (get_field(entry, key, int, where, _REFS) for key in ("image_id", "ann_id"))
+    for number, entry in enumerate(conform(read_pickle(path, _REFS), list[_Reference], f"{path}: entry", _REFS)):
+        where, image, box = f"{path}: entry {number}", entry.image_id, entry.ann_id
         if image not in sizes or box not in boxes:
             raise DataError(f"{where} names the image {image} and the box {box}, one of which {instances} lacks")
         if not (_is_box(boxes[box]) and _is_box((0.0, 0.0, *sizes[image]))):
             raise DataError(f"{where} names a box or an image without finite area in {instances}; {_INSTANCES}")
-        split = splits.setdefault(get_field(entry, "split", str, where, _REFS), [])
-        for index, sentence in enumerate(get_field(entry, "sentences", list, where, _REFS)):
-            inner = f"{where}, sentences[{index}]"
-            name = str(get_field(sentence, "sent_id", int, inner, _REFS))
-            tokens = get_field(sentence, "tokens", list, inner, _REFS)
-            if not all(isinstance(token, str) for token in tokens):
-                raise DataError(f"the 'tokens' of {inner} are not all text; {_REFS}")
+        split = splits.setdefault(entry.split, [])
+        for sentence in entry.sentences:
+            name = str(sentence.sent_id)
             if name in seen:
                 raise DataError(f"{path} has the sentence {name} twice; leave one of them out")
             seen.add(name)
-            split.append(Expression(name, str(image), tuple(tokens), (boxes[box],), sizes[image]))
+            split.append(Expression(name, str(image), tuple(sentence.tokens), (boxes[box],), sizes[image]))
     if not splits:
         raise DataError(f"{path} holds no expressions; {_REFS}")
     return {split: expressions for split, expressions in splits.items() if expressions}
@@ -195,23 +230,10 @@ def read_refs(path: Path, instances: Path) -> dict[str, list[Expression]]:
 def _read_instances(path: Path) -> tuple[dict[int, tuple[float, float]], dict[int, Box]]:
     """Return the sizes of images and the boxes of things, by their numbers."""
     content = read_json(path, _INSTANCES)
-    sizes: dict[int, tuple[float, float]] = {}
-    boxes: dict[int, Box] = {}
-    where = "the file"
-    try:
-        for number, image in enumerate(content["images"]):
-            where = f"images[{number}]"
-            sizes[image["id"]] = float(image["width"]), float(image["height"])
-        where = "the file"
-        for number, thing in enumerate(content["annotations"]):
-            where = f"annotations[{number}]"
-            x, y, width, height = map(float, thing["bbox"])
-            boxes[thing["id"]] = x, y, x + width, y + height
-    except KeyError as error:
-        raise DataError(f"{path}: {where} has no '{error.args[0]}'; {_INSTANCES}") from error
-    except (TypeError, ValueError, OverflowError) as error:
-        raise DataError(f"{path}: {where} is not an image or a box ({error}); {_INSTANCES}") from error
-    return sizes, boxes
+    images = entries(content, "images", _Image, path, _INSTANCES)
+    corners = ((thing.id, *thing.bbox) for thing in entries(content, "annotations", _Thing, path, _INSTANCES))
+    boxes = {number: (x, y, x + width, y + height) for number, x, y, width, height in corners}
+    return {image.id: (image.width, image.height) for image in images}, boxes
 
 
 def read_entities(path: Path, annotations: Path) -> dict[str, list[Expression]]:
@@ -223,9 +245,7 @@ def read_entities(path: Path, annotations: Path) -> dict[str, list[Expression]]:
     annotations: any that `legenda.text.annotations` reads, for the splits. A phrase's kind is its first type.
     Raises DataError, naming the file and the image, for what is missing.
     """
-    content = read_json(path, _ENTITIES)
-    if not isinstance(content, dict):
-        raise DataError(f"{path} holds no object with an image's file name as its key; {_ENTITIES}")
+    content = conform(read_json(path, _ENTITIES), dict[str, _Phrases], f"{path}: image", _ENTITIES)
     splits = {PurePosixPath(image.file).name: image.split for image in read_annotations(annotations)}
     by_split: dict[str, list[Expression]] = {}
     for file, entry in content.items():
@@ -233,38 +253,25 @@ def read_entities(path: Path, annotations: Path) -> dict[str, list[Expression]]:
             raise DataError(
                 f"{annotations} lacks '{file}', whose phrases are in {path}; name those of the same data set"
             )
-        try:
-            if "captions" in entry:
-                by_split.setdefault(splits[file], []).extend(_phrases(PurePosixPath(file).stem, entry))
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-            reason = f"no '{error.args[0]}'" if isinstance(error, KeyError) else f"an invalid value: {error}"
-            raise DataError(f"{path}: '{file}' has {reason}; {_ENTITIES}") from error
+        if entry.captions is None:
+            continue
+        for box in ((0.0, 0.0, entry.width, entry.height), *chain.from_iterable(entry.boxes.values())):
+            if not _is_box(box):
+                raise DataError(f"{path}: the box {box} of '{file}' is empty or not finite; {_ENTITIES}")
+        by_split.setdefault(splits[file], []).extend(_phrases(PurePosixPath(file).stem, entry, entry.captions))
     if not any(by_split.values()):
         raise DataError(f"{path} holds no phrases with boxes; {_ENTITIES}")
     return {split: expressions for split, expressions in by_split.items() if expressions}
 
 
-def _phrases(image: str, entry: Mapping[str, Any]) -> list[Expression]:
-    size = float(entry["width"]), float(entry["height"])
-    if not _is_box((0.0, 0.0, *size)):
-        raise ValueError(f"an image of {size[0]:g} x {size[1]:g} pixels")
-    boxes = {chain: tuple(map(_box, corners)) for chain, corners in entry["boxes"].items()}
-    expressions = []
-    for number, caption in enumerate(entry["captions"]):
-        words = caption["text"].split()
-        for index, (chain, types, first, count) in enumerate(caption["phrases"]):
+def _phrases(image: str, entry: _Phrases, captions: Sequence[_Caption]) -> Iterator[Expression]:
+    for number, caption in enumerate(captions):
+        words = caption.text.split()
+        for index, (thing, types, first, count) in enumerate(caption.phrases):
             tokens = tuple(tokenize_question(" ".join(words[first : first + count])))
-            if tokens and boxes.get(str(chain)):
+            if tokens and (boxes := entry.boxes.get(thing)):
                 name = f"{image}-{number}-{index}"  # two phrases may start at the same word
-                expressions.append(Expression(name, image, tokens, boxes[str(chain)], size, types[0]))
-    return expressions
-
-
-def _box(values: Sequence[float]) -> Box:
-    x1, y1, x2, y2 = map(float, values)
-    if not _is_box((x1, y1, x2, y2)):
-        raise ValueError(f"the box {values} is empty or not finite")
-    return x1, y1, x2, y2
+                yield Expression(name, image, tokens, tuple(boxes), (entry.width, entry.height), types[0])
 
 
 def _is_box(box: Box) -> bool:

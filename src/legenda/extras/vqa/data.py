@@ -20,7 +20,7 @@ from itertools import chain
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from legenda.config import Count
+from legenda.config import Count, Id, entries
 from legenda.data.registry import choose_split, hold_out
 from legenda.data.scenes import FEATURE_DIM, SCENES
 from legenda.data.scenes.language import AXIS_WORDS, shuffled_pair
@@ -37,7 +37,6 @@ from legenda.extras.vqa.text import AnswerVocabulary, QuestionVocabulary, read_a
 from legenda.features.readers import open_stores
 from legenda.io import get_field, read_json, read_text, verified
 from legenda.metrics.vqa import Annotation, evaluate_vqa, normalize_answer, parse_answers
-from legenda.text.annotations import entries_of
 
 QuestionType = Literal["near", "size", "stand", "count", "existence", "color", "shape"]
 
@@ -158,6 +157,19 @@ def _yes(true: bool) -> str:
 PEOPLE = 10
 """How many people answer a question of VQA; a single answer counts as that of all of them."""
 
+
+@dataclass(slots=True)
+class _VqaQuestion:
+    question_id: Id
+    image_id: Id
+    question: str
+
+
+@dataclass(slots=True)
+class _VqaAnswer:
+    multiple_choice_answer: str
+
+
 _QUESTIONS = "name a file of questions as the VQA data set has them"
 _ANNOTATIONS = "name a file of annotations as the VQA data set has them"
 
@@ -190,18 +202,16 @@ def read_vqa(path: Path, annotations: Path | None = None) -> list[Question]:
     """
     answered: dict[str, Annotation] = {}
     if annotations is not None:
-        content = read_json(annotations, _ANNOTATIONS)
-        entries = get_field(content, "annotations", list, str(annotations), _ANNOTATIONS)
-        answered = parse_answers(entries, f"{annotations}: ")
+        content = get_field(read_json(annotations, _ANNOTATIONS), "annotations", list, str(annotations), _ANNOTATIONS)
+        answered = parse_answers(content, f"{annotations}: ")
     by_id: dict[str, Question] = {}
-    for where, entry in entries_of(read_json(path, _QUESTIONS), "questions", path, _QUESTIONS):
-        name, image = (str(get_field(entry, key, int | str, where, _QUESTIONS)) for key in ("question_id", "image_id"))
-        text = get_field(entry, "question", str, where, _QUESTIONS)
+    for entry in entries(read_json(path, _QUESTIONS), "questions", _VqaQuestion, path, _QUESTIONS):
+        name = entry.question_id
         if name in by_id:
             raise DataError(f"{path} has question {name} twice; leave one of them out")
         if annotations is not None and name not in answered:
             raise DataError(f"{annotations} has no annotation of question {name}; name the file of the same split")
-        by_id[name] = Question(name, image, text, answered.get(name))
+        by_id[name] = Question(name, entry.image_id, entry.question, answered.get(name))
     if not by_id:
         raise DataError(f"{path} holds no questions; {_QUESTIONS}")
     return list(by_id.values())
@@ -209,9 +219,8 @@ def read_vqa(path: Path, annotations: Path | None = None) -> list[Question]:
 
 def read_main_answers(path: Path) -> list[str]:
     """Return the normalized `multiple_choice_answer` of each of VQA's annotations."""
-    entries = entries_of(read_json(path, _ANNOTATIONS), "annotations", path, _ANNOTATIONS)
-    answers = (get_field(entry, "multiple_choice_answer", str, where, _ANNOTATIONS) for where, entry in entries)
-    return list(map(normalize_answer, answers))
+    answers = entries(read_json(path, _ANNOTATIONS), "annotations", _VqaAnswer, path, _ANNOTATIONS)
+    return [normalize_answer(entry.multiple_choice_answer) for entry in answers]
 
 
 def read_daquar(path: Path) -> list[Question]:
