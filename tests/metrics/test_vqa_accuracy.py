@@ -102,8 +102,8 @@ ENTRY = {"question_id": 7, "answers": ["yes"] * 10, "question_type": "is the", "
         ({7: "yes", 8: "no"}, [ENTRY], "question 8"),
         ({7: "yes"}, [ENTRY, ENTRY], "question 7"),
         ([{"question_id": 7}], [ENTRY], r"predictions\[0\]"),
-        ({7: "yes"}, [{**ENTRY, "answers": [{"text": "yes"}]}], "'answers'"),
-        ({7: "yes"}, ["yes"], "'question_id'"),
+        ({7: "yes"}, [{**ENTRY, "answers": [{"text": "yes"}]}], r"answers\[0\] must"),
+        ({7: "yes"}, ["yes"], r"annotations\[0\] must"),
         ({}, [], "no annotated questions"),
     ],
 )

@@ -7,17 +7,20 @@ values are equal to those of the official program, including its irregularities.
 import re
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
-from typing import Any
+from typing import Annotated, TypeVar
 
+from pydantic import BeforeValidator, Field
+
+from legenda.config import Id, conform
 from legenda.errors import DataError
-from legenda.io import get_field
 
 __all__ = ["Annotation", "VqaScores", "evaluate_vqa", "normalize_answer", "vqa_accuracy"]
 
+T = TypeVar("T")
 _MARKS = ';/[]"{}()=+\\_-><@`,?!'
 _GROUPED = re.compile(r"\d,\d")
 _FULL_STOP = re.compile(r"\.(?!\d)")
@@ -86,13 +89,31 @@ def soft_targets(answers: Iterable[str]) -> dict[str, float]:
     return {answer: _TARGETS[min(count, len(_TARGETS) - 1)] for answer, count in counts.items()}
 
 
+def _texts(answers: object) -> object:
+    """Return answers in a list, which are text or objects with `answer`, as text."""
+    if not isinstance(answers, list | tuple):
+        return answers
+    return [answer.get("answer") if isinstance(answer, Mapping) else answer for answer in answers]
+
+
 @dataclass(frozen=True)
 class Annotation:
     """The annotators' answers to one question, and the types by which its accuracy is averaged."""
 
-    answers: tuple[str, ...]
+    answers: Annotated[tuple[str, ...], BeforeValidator(_texts), Field(min_length=1)]
     question_type: str
     answer_type: str
+
+
+@dataclass(frozen=True)
+class _Annotated(Annotation):
+    question_id: Id
+
+
+@dataclass(frozen=True)
+class _Answer:
+    question_id: Id
+    answer: str
 
 
 @dataclass(frozen=True)
@@ -139,48 +160,32 @@ def evaluate_vqa(predictions: object, annotations: object) -> VqaScores:
 
 
 def _parse_predictions(predictions: object) -> dict[str, str]:
-    by_id = isinstance(predictions, Mapping)
-    return {
-        question: get_field({"answer": entry} if by_id else entry, "answer", str, where, "give the answer as text")
-        for question, (where, entry) in _by_question(predictions, "prediction").items()
-    }
+    hint = "give answers as text by question, or a list of them as for EvalAI"
+    if isinstance(predictions, Mapping):
+        return _once(predictions, conform(predictions, dict[Id, str], "predictions", hint), "predictions")
+    answers = conform(predictions, list[_Answer], "predictions", hint)
+    return _once(answers, {entry.question_id: entry.answer for entry in answers}, "predictions")
 
 
 def parse_answers(annotations: object, source: str = "") -> dict[str, Annotation]:
     """Return annotations in any form that `evaluate_vqa` takes by question id; source: begins messages about them."""
+    name, hint = f"{source}annotations", "give annotations as the VQA data set has them"
     if isinstance(annotations, Mapping) and "annotations" in annotations:
         annotations = annotations["annotations"]
-    return {
-        question: entry if isinstance(entry, Annotation) else _read_annotation(where, entry)
-        for question, (where, entry) in _by_question(annotations, "annotation", source).items()
-    }
+    if isinstance(annotations, Mapping):
+        return _once(annotations, conform(annotations, dict[Id, Annotation], name, hint), name)
+    entries = conform(annotations, list[_Annotated], name, hint)
+    by_question = {e.question_id: Annotation(e.answers, e.question_type, e.answer_type) for e in entries}
+    return _once(entries, by_question, name)
 
 
-def _by_question(content: Any, name: str, source: str = "") -> dict[str, tuple[str, object]]:
-    """Return entries by question id, each with its name for messages, of a mapping or a list of objects with ids."""
-    by_question: dict[str, tuple[str, object]] = {}
-    for number, entry in enumerate(content.items() if isinstance(content, Mapping) else content):
-        if isinstance(content, Mapping):
-            question, entry = entry
-            where = f"the {name} of question {question}"
-        else:
-            where = f"{source}{name}s[{number}]"
-            question = get_field(entry, "question_id", int | str, where, f"give {name}s as the VQA data set has them")
-        if str(question) in by_question:
-            raise DataError(f"{source}question {question} has two {name}s; leave out one of them")
-        by_question[str(question)] = (where, entry)
+def _once(entries: Collection[object], by_question: dict[str, T], name: str) -> dict[str, T]:
+    """Return entries by question; raise DataError where fewer are left than there were."""
+    if len(by_question) < len(entries):
+        ids = [str(getattr(entry, "question_id", entry)) for entry in entries]
+        twice = next(question for question, count in Counter(ids).items() if count > 1)
+        raise DataError(f"{name} have question {twice} twice; leave out one of them")
     return by_question
-
-
-def _read_annotation(where: str, entry: object) -> Annotation:
-    hint = "give annotations as the VQA data set has them"
-    entries = get_field(entry, "answers", list | tuple, where, hint)
-    types = (str(get_field(entry, key, object, where, hint)) for key in ("question_type", "answer_type"))
-    given = [answer.get("answer") if isinstance(answer, Mapping) else answer for answer in entries]
-    answers = tuple(answer for answer in given if isinstance(answer, str))
-    if not given or len(answers) != len(given):
-        raise DataError(f"the 'answers' of {where} are not a list of strings or of objects with 'answer'; {hint}")
-    return Annotation(answers, *types)
 
 
 def _plain(text: str) -> str:
