@@ -41,7 +41,7 @@ class EnsembleState:
         return EnsembleState(tuple(member.reorder(beams) for member in self.members))
 
 
-class EnsembleDecoder(Decoder):
+class EnsembleDecoder(Decoder[EnsembleState]):
     """The decoders of all members; its log-probabilities are the mean of the members'."""
 
     returns_log_probs = True

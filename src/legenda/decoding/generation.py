@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -37,7 +37,10 @@ class State(Protocol):
         ...
 
 
-class Decoder(nn.Module):
+S = TypeVar("S", bound=State)
+
+
+class Decoder(nn.Module, Generic[S]):
     """Map rows of tokens and the memory of their images to logits of the next token.
 
     The module holds no state, so several generations with one model can run at once.
@@ -49,7 +52,7 @@ class Decoder(nn.Module):
     supports_static_state: bool = False
     """Whether no step changes the shapes of a state of `init_state`; see `init_static_state`."""
 
-    compiled_step: Callable[..., tuple[Tensor, State]] | None = None
+    compiled_step: Callable[..., tuple[Tensor, S]] | None = None
     """`step` after `compile_step`; generation calls it with states of `init_static_state`."""
 
     returns_log_probs: bool = False
@@ -62,11 +65,11 @@ class Decoder(nn.Module):
         """Return the memory with all that does not depend on the tokens, such as keys and values of cross-attention."""
         return memory
 
-    def init_state(self, memory: Memory, num_rows: int) -> State:
+    def init_state(self, memory: Memory, num_rows: int) -> S:
         """Return the state of `num_rows` empty rows per image."""
         raise NotImplementedError
 
-    def init_static_state(self, memory: Memory, num_rows: int, max_length: int) -> State | None:  # noqa: ARG002
+    def init_static_state(self, memory: Memory, num_rows: int, max_length: int) -> S | None:  # noqa: ARG002
         """Return the same state with capacity for `max_length` tokens (static cache); None where there is none.
 
         It is a dataclass of tensors, and of tuples and dataclasses of these. No step changes a shape or a dtype, except
@@ -84,8 +87,8 @@ class Decoder(nn.Module):
     def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "compiled_step": None}  # the compiled function has this module's weights
 
-    def step(self, tokens: Int[Tensor, "B K"], state: Any, memory: Memory) -> tuple[Float[Tensor, "B K V"], State]:
-        """Return the logits of the tokens after `tokens`, and the next state; `state` is one of this decoder's."""
+    def step(self, tokens: Int[Tensor, "B K"], state: S, memory: Memory) -> tuple[Float[Tensor, "B K V"], S]:
+        """Return the logits of the tokens after `tokens`, and the next state."""
         raise NotImplementedError
 
     def forward(
@@ -112,7 +115,7 @@ _State = TypeVar("_State", bound="RowState")
 
 
 @dataclass(frozen=True, eq=False)
-class RowState:
+class RowState(State):
     """Base class of decoder states: dataclasses of tensors `(B, K, ...)`, of tuples of these, and of None.
 
     shared: the names of the fields that all rows of an image share.

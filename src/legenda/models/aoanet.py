@@ -247,7 +247,7 @@ class AoANetState(RowState):
     attention: Float[Tensor, "B K H N"] | None = None
 
 
-class AoANetDecoder(RecurrentDecoder):
+class AoANetDecoder(RecurrentDecoder[AoANetState]):
     """An LSTM over embedding, global feature and last context; attention to the regions; the context vector."""
 
     attention: MultiHeadAttention | AdditiveAttention

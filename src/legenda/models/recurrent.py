@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from legenda.decoding.generation import Decoder
+from legenda.decoding.generation import Decoder, RowState
 from legenda.models.packing import LinearMap
 from legenda.regions import Memory
 
+S = TypeVar("S", bound=RowState)
 
-class RecurrentDecoder(Decoder):
+
+class RecurrentDecoder(Decoder[S]):
     """Base class of recurrent decoders, which add the part of the words to the gates of their first LSTM."""
 
     supports_static_state = True
@@ -24,7 +26,7 @@ class RecurrentDecoder(Decoder):
         """Return the linear maps that a pass applies once, of words first, and those that it applies in every step."""
         raise NotImplementedError
 
-    def start(self, memory: Memory, num_rows: int, once: Sequence[LinearMap]) -> Any:
+    def start(self, memory: Memory, num_rows: int, once: Sequence[LinearMap]) -> S:
         """Return the state of empty rows; once: the first maps of `maps`."""
         raise NotImplementedError
 
@@ -35,16 +37,16 @@ class RecurrentDecoder(Decoder):
     def recur(
         self,
         gates: Float[Tensor, "B K gates"],
-        state: Any,
+        state: S,
         memory: Memory,
         maps: Sequence[LinearMap],
         *,
         need_weights: bool,
-    ) -> Any:
+    ) -> S:
         """Return the state after one position of all rows; gates: what words add to them; maps: those of every step."""
         raise NotImplementedError
 
-    def read(self, state: Any) -> Float[Tensor, "B K D"]:
+    def read(self, state: S) -> Float[Tensor, "B K D"]:
         """Return what the output layer reads of a state."""
         raise NotImplementedError
 
@@ -52,11 +54,11 @@ class RecurrentDecoder(Decoder):
         """Return the logits of what `read` returns."""
         raise NotImplementedError
 
-    def init_state(self, memory: Memory, num_rows: int) -> Any:
+    def init_state(self, memory: Memory, num_rows: int) -> S:
         """Return the state of `num_rows` empty rows per image."""
         return self.start(memory, num_rows, self.maps()[0])
 
-    def step(self, tokens: Int[Tensor, "B K"], state: Any, memory: Memory) -> tuple[Float[Tensor, "B K V"], Any]:
+    def step(self, tokens: Int[Tensor, "B K"], state: S, memory: Memory) -> tuple[Float[Tensor, "B K V"], S]:
         """Decode one token of each row."""
         (words, *_), maps = self.maps()
         state = self.recur(words(self.embed(tokens)), state, memory, maps, need_weights=True)
@@ -70,7 +72,7 @@ class RecurrentDecoder(Decoder):
         if real is not None:
             memory = memory[rows.images]
             maps = [LoopMap.of(part, [images * rows for images, rows in rows.sizes]) for part in maps]
-        state: Any = self.start(memory, tokens.shape[1], once)
+        state = self.start(memory, tokens.shape[1], once)
         outputs = []
         for gates, size in rows.steps(once[0](self.embed(rows.pack(tokens)))):
             if size != (len(memory), self.read(state).shape[1]):
@@ -122,7 +124,7 @@ class _Added(torch.autograd.Function):
         return added.expand(count, -1)
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None]:
         (gradient,) = grad_outputs
         inputs = torch.cat(ctx.inputs).to(gradient.dtype)
         return gradient.t() @ inputs, gradient.sum(dim=0), None, None

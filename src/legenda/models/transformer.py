@@ -279,7 +279,7 @@ def add_token_positions(x: Float[Tensor, "*rows T D"], first: CacheLength = 0) -
     return x * math.sqrt(D) + sinusoids(positions, D)
 
 
-class TransformerDecoder(Decoder):
+class TransformerDecoder(Decoder[TransformerState]):
     """Embedding, L decoder layers and the output layer (NG-SAN, section 3.2)."""
 
     uses_global_feature = False

@@ -79,7 +79,7 @@ class UpDownState(RowState):
     attention: Float[Tensor, "B K 1 N"] | None = None
 
 
-class UpDownDecoder(RecurrentDecoder):
+class UpDownDecoder(RecurrentDecoder[UpDownState]):
     """Two LSTMs with additive attention between them (section 3.2)."""
 
     def __init__(self, config: UpDownConfig) -> None:

@@ -254,7 +254,7 @@ class XLanState(RowState):
     attention: Float[Tensor, "B K H N"] | None = None
 
 
-class XLanDecoder(RecurrentDecoder):
+class XLanDecoder(RecurrentDecoder[XLanState]):
     """An LSTM over embedding, global feature and context; attention queried by its state; the next context by GLU."""
 
     attention: Any

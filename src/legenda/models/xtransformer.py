@@ -165,7 +165,7 @@ class XTransformerState(RowState):
     attention: Float[Tensor, "B K H N"] | None = None
 
 
-class XTransformerDecoder(Decoder):
+class XTransformerDecoder(Decoder[XTransformerState]):
     """A query of image and tokens passes through L layers; the logits read it before and after each of them."""
 
     layers: Any
