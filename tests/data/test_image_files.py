@@ -15,7 +15,7 @@ from legenda.data.image_files import ImageData
 from legenda.errors import ConfigError, DataError
 from legenda.extractors import load_extractor
 from legenda.extractors.backbone import to_pixels
-from legenda.models.pretrained import load_backbone
+from legenda.models.backbone import load_backbone
 from legenda.regions import Regions
 
 transformers = pytest.importorskip("transformers", reason="needs the extra vision")
@@ -149,7 +149,7 @@ def test_networks_of_other_libraries(name, monkeypatch):
         create = timm.create_model
         untrained = lambda name, **options: create(name, **{**options, "pretrained": False})  # noqa: E731
         monkeypatch.setattr(timm, "create_model", untrained)
-    monkeypatch.setattr("legenda.models.pretrained.load_published", lambda build, *_: build(weights=None))
+    monkeypatch.setattr("legenda.models.backbone.load_published", lambda build, *_: build(weights=None))
     network = load_backbone(name, None if "vit" in name else 64)
     regions = network(Regions(to_pixels([Image.new("RGB", (50, 40))], network.config.image_size)))
     assert regions.boxes is not None
@@ -168,7 +168,7 @@ def test_networks_of_other_libraries(name, monkeypatch):
     ],
 )
 def test_networks_without_a_map_are_refused(name, message, monkeypatch):
-    monkeypatch.setattr("legenda.models.pretrained.load_published", lambda build, *_: build(weights=None))
+    monkeypatch.setattr("legenda.models.backbone.load_published", lambda build, *_: build(weights=None))
     with pytest.raises(ConfigError, match=message):
         load_backbone(name)
 

@@ -14,7 +14,7 @@ from legenda.errors import LegendaError
 from legenda.extractors import load_extractor
 from legenda.extractors.torchvision import extract_regions
 from legenda.features.extractors import is_registered, needs_no_file
-from legenda.images.identity import ExtractorIdentity
+from legenda.images.extractor import ExtractorIdentity
 
 transformers = pytest.importorskip("transformers")
 SIDE = 32

@@ -11,8 +11,7 @@ from PIL import Image
 from legenda.errors import DataError
 from legenda.extractors import Extractor, extract_store, load_extractor
 from legenda.features.readers import open_features
-from legenda.images.extractor import find_mismatch
-from legenda.images.identity import TOLERANCE, ExtractorIdentity, FrameSampling
+from legenda.images.extractor import TOLERANCE, ExtractorIdentity, FrameSampling, find_mismatch
 
 SOURCE = (Path(__file__).resolve().parents[2] / "examples" / "my_extractor.py").read_text(encoding="utf-8")
 SCALED = SOURCE.replace("/ 255.0", "/ 255.0 * {factor}")

@@ -19,7 +19,7 @@ from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.extractors import Extractor, extract_store
 from legenda.features import open_features
 from legenda.features.extraction import FeatureTask, extract_shards
-from legenda.images.identity import ExtractorIdentity
+from legenda.images.extractor import ExtractorIdentity
 from legenda.jobs import Job, open_job, run_job
 from legenda.models.weights import save_weights
 from legenda.run_folder import WEIGHTS

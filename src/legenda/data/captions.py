@@ -21,7 +21,7 @@ from legenda.data.scenes.pixels import scene_reader
 from legenda.errors import DataError
 from legenda.features.base import ConcatFeatureStore, FeatureStore, RegionReader
 from legenda.features.readers import open_features
-from legenda.images.identity import ExtractorIdentity
+from legenda.images.extractor import ExtractorIdentity
 from legenda.io import without_gc
 from legenda.metrics.cider import COCO, DocumentFrequencies, coco_frequencies
 from legenda.text import Vocabulary, ptb_tokenize

@@ -88,7 +88,7 @@ class BackboneData(CaptionedData):
         pixels = self.extracted(load_extractor(f"pixels:{self.image_size}"))
         if not train:
             return pixels
-        from legenda.models.pretrained import load_backbone
+        from legenda.models.backbone import load_backbone
 
         options = {"augment": self.augment, "gradient_checkpointing": self.gradient_checkpointing}
         backbone = load_backbone(self.backbone, self.image_size, **options)

@@ -15,7 +15,7 @@ from legenda.evaluation.inspection import describe_run, evaluations
 from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, load_run
 from legenda.features.extractors import needs_no_file
 from legenda.hub import find_model
-from legenda.images.identity import UNNAMED
+from legenda.images.extractor import UNNAMED
 from legenda.io import read_json
 from legenda.metrics import evaluate, intervals
 from legenda.metrics.resampling import Interval

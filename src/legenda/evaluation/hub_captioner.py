@@ -18,8 +18,8 @@ from legenda.decoding.generation import GenerationConfig
 from legenda.errors import ConfigError, DataError
 from legenda.hub import HUB_PREFIX
 from legenda.images.extractor import Extractor, ImageRegions
+from legenda.models.backbone import hub_errors, load_pretrained
 from legenda.models.base import CaptionerConfig, SelfSearchingCaptioner
-from legenda.models.pretrained import hub_errors, load_pretrained
 from legenda.registry import reason_of
 
 _WHOLE = np.array([[0, 0, 1, 1]], np.float32)

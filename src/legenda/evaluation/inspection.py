@@ -7,7 +7,7 @@ from pathlib import Path
 
 from legenda.config import to_json
 from legenda.errors import LegendaError
-from legenda.images.identity import ExtractorIdentity
+from legenda.images.extractor import ExtractorIdentity
 from legenda.io import read_json
 from legenda.models.registry import describe_model
 from legenda.run_folder import CONFIG, EVALUATIONS, RunConfig, read_config, split_model, stages_of

@@ -25,8 +25,7 @@ from legenda.errors import CheckpointError, ConfigError, LegendaError
 from legenda.evaluation.exported import ExportedRun, without_data
 from legenda.features.extractors import refuse_extractor, resolve_extractor
 from legenda.hub import find_model, is_of_transformers
-from legenda.images.extractor import Extractor
-from legenda.images.identity import UNNAMED, ExtractorIdentity
+from legenda.images.extractor import UNNAMED, Extractor, ExtractorIdentity
 from legenda.models import Captioner
 from legenda.models.base import CaptionerConfig, Model, SelfSearchingCaptioner, inference
 from legenda.models.checkpoint import load_with_config, naming_file, not_a_captioner

@@ -13,10 +13,8 @@ from torch import Tensor
 from legenda.compute import ComputeOptions
 from legenda.errors import ConfigError
 from legenda.features.extractors import digest_of
-from legenda.images.extractor import Extractor, ImageRegions
-from legenda.images.identity import ExtractorIdentity
-from legenda.models.backbone import Backbone
-from legenda.models.pretrained import load_backbone
+from legenda.images.extractor import Extractor, ExtractorIdentity, ImageRegions
+from legenda.models.backbone import Backbone, load_backbone
 from legenda.regions import Regions
 
 MAX_SIDE = 2048

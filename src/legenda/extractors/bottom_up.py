@@ -34,8 +34,7 @@ from legenda.extractors.detection import (
     resized_size,
 )
 from legenda.features.extractors import digest_of
-from legenda.images.extractor import Extractor, ImageRegions
-from legenda.images.identity import ExtractorIdentity
+from legenda.images.extractor import Extractor, ExtractorIdentity, ImageRegions
 from legenda.models.weights import read_tensors
 
 MEAN = (102.9801, 115.9465, 122.7717)

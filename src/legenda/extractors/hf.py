@@ -14,9 +14,8 @@ from legenda.errors import ConfigError, import_extra
 from legenda.extractors.backbone import extract_map
 from legenda.extractors.detection import map_groups, select_regions
 from legenda.features.extractors import digest_of
-from legenda.images.extractor import Extract, Extractor, ImageRegions
-from legenda.images.identity import ExtractorIdentity
-from legenda.models.pretrained import hub_errors, load_backbone, load_pretrained
+from legenda.images.extractor import Extract, Extractor, ExtractorIdentity, ImageRegions
+from legenda.models.backbone import hub_errors, load_backbone, load_pretrained
 
 
 def load_hf(model: str, *, compute: ComputeOptions, allow_download: bool = True) -> Extractor:

@@ -29,10 +29,9 @@ from legenda.extractors.detection import (
     select_regions,
 )
 from legenda.features.extractors import digest_of
-from legenda.images.extractor import Extract, Extractor, ImageRegions, grid_boxes
-from legenda.images.identity import ExtractorIdentity
+from legenda.images.extractor import Extract, Extractor, ExtractorIdentity, ImageRegions, grid_boxes
 from legenda.io import verified
-from legenda.models.pretrained import IMAGENET_MEAN, IMAGENET_STD, load_published
+from legenda.models.backbone import IMAGENET_MEAN, IMAGENET_STD, load_published
 from legenda.models.weights import read_tensors
 
 _MODELS = tuple(

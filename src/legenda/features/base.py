@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from legenda.errors import DataError, first_line
-from legenda.images.extractor import ImageRegions, RegionArrays, check_regions, pack
-from legenda.images.identity import UNNAMED, ExtractorIdentity
+from legenda.images.extractor import UNNAMED, ExtractorIdentity, ImageRegions, RegionArrays, check_regions, pack
 from legenda.io import coco_number
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from legenda.errors import DataError, import_extra
 from legenda.features.base import ConcatFeatureStore, FeatureStore, Image
 from legenda.features.packed import PackedFeatureStore, checked_images, write_store
 from legenda.features.readers import NOTE, WRITTEN_BY_LEGENDA, dataset_name, open_features, split_kind
-from legenda.images.identity import UNNAMED, ExtractorIdentity
+from legenda.images.extractor import UNNAMED, ExtractorIdentity
 from legenda.io import atomic_write, check_output, is_file_name, partial_path, write_json
 from legenda.text.annotations import read_image_list
 

@@ -19,9 +19,8 @@ from legenda.features.base import Image
 from legenda.features.extractors import load_extractor
 from legenda.features.packed import write_store
 from legenda.features.readers import open_features
-from legenda.images.extractor import Extractor, check_regions, identify
+from legenda.images.extractor import Extractor, ExtractorIdentity, FrameSampling, check_regions, identify
 from legenda.images.files import ImageFile, check_ids, extract_batch, image_id, is_url, read_batches
-from legenda.images.identity import ExtractorIdentity, FrameSampling
 from legenda.images.shards import ImageResult, Job, JobStats, digest_files, failure, open_job, process_here
 from legenda.images.video import extract_video
 from legenda.io import check_output, locked

@@ -16,8 +16,7 @@ from PIL import Image
 
 from legenda.compute import AUTO, ComputeOptions, RunOptions
 from legenda.errors import ConfigError, DataError, import_extra
-from legenda.images.extractor import Extractor, ImageRegions, find_mismatch
-from legenda.images.identity import UNNAMED, ExtractorIdentity
+from legenda.images.extractor import UNNAMED, Extractor, ExtractorIdentity, ImageRegions, find_mismatch
 from legenda.io import read_bytes, verified
 from legenda.registry import Registry, run_source
 

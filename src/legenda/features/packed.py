@@ -29,8 +29,7 @@ import safetensors
 
 from legenda.errors import DataError
 from legenda.features.base import FeatureStore, Image
-from legenda.images.extractor import ImageRegions, check_regions
-from legenda.images.identity import UNNAMED, ExtractorIdentity
+from legenda.images.extractor import UNNAMED, ExtractorIdentity, ImageRegions, check_regions
 from legenda.images.shards import MANIFEST
 from legenda.io import (
     FORMAT_VERSION,

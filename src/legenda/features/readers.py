@@ -21,8 +21,7 @@ from legenda.config import Id, Number, entries
 from legenda.errors import DataError, import_extra
 from legenda.features.base import ConcatFeatureStore, FeatureStore
 from legenda.features.packed import MANIFEST, PackedFeatureStore, ShardedStore
-from legenda.images.extractor import ImageRegions, grid_boxes, require_real
-from legenda.images.identity import UNNAMED, ExtractorIdentity
+from legenda.images.extractor import UNNAMED, ExtractorIdentity, ImageRegions, grid_boxes, require_real
 from legenda.io import check_regular, get_field, read_json, verified
 from legenda.registry import Registry
 

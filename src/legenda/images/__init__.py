@@ -1,6 +1,6 @@
 """Images: found in files, folders and URLs, and read within limits; frames of videos."""
 
+from legenda.images.extractor import FrameSampling
 from legenda.images.files import find_images, read_image, to_image
-from legenda.images.identity import FrameSampling
 
 __all__ = ["FrameSampling", "find_images", "read_image", "to_image"]

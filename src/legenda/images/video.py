@@ -14,8 +14,7 @@ import numpy as np
 from PIL import Image
 
 from legenda.errors import DataError, import_extra
-from legenda.images.extractor import Extractor, ImageRegions, run_extractor
-from legenda.images.identity import FrameSampling
+from legenda.images.extractor import Extractor, FrameSampling, ImageRegions, run_extractor
 
 _LAST_PACKETS = 8
 """FFmpeg marks the packet at which a file is cut, after which its parsers flush a few others."""

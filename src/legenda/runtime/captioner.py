@@ -20,8 +20,7 @@ from pydantic import field_validator
 
 from legenda.config import NonNegativeFloat, NonNegativeInt, PositiveInt, merge
 from legenda.errors import CheckpointError, ConfigError, DataError, first_line
-from legenda.images.extractor import ImageRegions, RegionArrays, grid_boxes, pack
-from legenda.images.identity import UNNAMED, ExtractorIdentity
+from legenda.images.extractor import UNNAMED, ExtractorIdentity, ImageRegions, RegionArrays, grid_boxes, pack
 from legenda.io import FORMAT_VERSION, check_format, read_json, verified
 from legenda.runtime.search import ROWS, SearchOutput, State, search
 from legenda.runtime.settings import ChoiceConfig, GenerationConfig

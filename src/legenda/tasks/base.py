@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from legenda.config import Config, Count, Fraction, NonNegativeInt, PositiveInt, Probability
 from legenda.data.registry import OpenedData, S, Split
 from legenda.errors import ConfigError, DataError
-from legenda.images.identity import ExtractorIdentity
+from legenda.images.extractor import ExtractorIdentity
 from legenda.models.base import Model, inference
 from legenda.models.packing import PackedWeights
 from legenda.models.registry import build_model, describe_model, list_models

@@ -22,7 +22,7 @@ from legenda.config import to_json
 from legenda.environment import describe_environment
 from legenda.errors import CheckpointError, ConfigError
 from legenda.hub import find_model
-from legenda.images.identity import UNNAMED, ExtractorIdentity
+from legenda.images.extractor import UNNAMED, ExtractorIdentity
 from legenda.io import FORMAT_VERSION, locked, read_text, write_json
 from legenda.models.base import Model
 from legenda.models.checkpoint import start_from

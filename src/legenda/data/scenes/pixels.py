@@ -19,8 +19,7 @@ from legenda.data.scenes.language import references
 from legenda.data.scenes.scene import COLORS, FAMILIES, NUM_ABSENT, Family, Scene, make_scene
 from legenda.errors import ConfigError, DataError
 from legenda.features.base import RegionReader
-from legenda.images.extractor import Extractor
-from legenda.images.identity import ExtractorIdentity
+from legenda.images.extractor import Extractor, ExtractorIdentity
 from legenda.io import atomic_write, verified
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from legenda.data.captions import CaptionDataset, DataModule
 from legenda.data.registry import SplitSizes
 from legenda.data.scenes.pixels import FEATURE_DIM, draw_scene, find_things
 from legenda.data.scenes.scene import COLORS, SHAPES, Scene, Thing
-from legenda.images.identity import ExtractorIdentity
+from legenda.images.extractor import ExtractorIdentity
 from legenda.regions import Regions
 from legenda.text import Vocabulary
 

@@ -21,7 +21,7 @@ from legenda.extras.vqa.model import CoAttentionModel
 from legenda.extras.vqa.text import AnswerVocabulary, QuestionVocabulary, encode_tokens
 from legenda.features.base import ConcatFeatureStore, RegionReader
 from legenda.features.readers import open_stores
-from legenda.images.identity import ExtractorIdentity
+from legenda.images.extractor import ExtractorIdentity
 from legenda.io import verified
 from legenda.regions import Regions
 from legenda.run_folder import VOCABULARY
