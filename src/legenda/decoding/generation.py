@@ -244,7 +244,7 @@ def encode_inputs(model: SupportsGeneration, inputs: Regions | Memory | Tensor) 
     return inputs if isinstance(inputs, Memory) else model.encode(inputs)
 
 
-class TorchStepper(Stepper):
+class TorchStepper(Stepper[Tensor]):
     """Step a decoder of PyTorch; see `Stepper`.
 
     Raise ConfigError where the decoder's step is compiled but it has no state of fixed size.

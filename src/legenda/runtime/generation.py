@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,15 @@ from legenda.errors import ConfigError, DataError
 from legenda.runtime.settings import GenerationConfig
 
 __all__ = ["SearchOutput"]
+
+
+class _Array(Protocol):
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+
+A = TypeVar("A", bound=_Array)
+"""An array of the library that runs the decoder."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +61,7 @@ class SearchOutput:
         return self.map(lambda rows: pick_rows(rows, best))
 
 
-class Stepper(ABC):
+class Stepper(ABC, Generic[A]):
     """Run a decoder token by token, keep its state in between, and apply the rules of the configuration.
 
     shape: images and rows of each. beam: suppress `beam_suppress_tokens` too, apply the temperature, to all tokens but
@@ -70,44 +79,45 @@ class Stepper(ABC):
         self.repeat_sets: np.ndarray | None = None
 
     @abstractmethod
-    def decode(self, tokens: np.ndarray, parents: np.ndarray | None) -> tuple[Any, Any]:
+    def decode(self, tokens: np.ndarray, parents: np.ndarray | None) -> tuple[A, A | None]:
         """Return log-probabilities `(B, K, V)`, in at least float32 and not shared, and attention `(B, K, H, N)`.
 
         The attention is None where it is not needed.
         """
 
     @abstractmethod
-    def own(self, values: np.ndarray) -> Any:
+    def own(self, values: np.ndarray) -> A:
         """Return values as an array of the decoder's library."""
 
     @abstractmethod
-    def to_numpy(self, values: Any) -> np.ndarray:
+    def to_numpy(self, values: A) -> np.ndarray:
         """Return an array of the decoder's library as one of NumPy."""
 
     @abstractmethod
-    def normalize(self, scores: Any) -> Any:
+    def normalize(self, scores: A) -> A:
         """Return scores as log-probabilities, by a softmax over the last axis."""
 
     @abstractmethod
-    def pick(self, log_probs: Any, tokens: np.ndarray) -> np.ndarray:
+    def pick(self, log_probs: A, tokens: np.ndarray) -> np.ndarray:
         """Return the log-probability `(B, K)` of one token of each row."""
 
     @abstractmethod
     def top(
-        self, log_probs: Any, scores: Any, count: int, allowed: np.ndarray | None
+        self, log_probs: A, scores: A, count: int, allowed: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the `count` tokens `(B, K, count)` with the largest scores, their scores and log-probabilities.
 
         allowed: tokens of each row `(K, V)`; others have a score of -inf.
         """
 
-    def step(self, tokens: np.ndarray, parents: np.ndarray | None = None) -> tuple[Any, Any]:
+    def step(self, tokens: np.ndarray, parents: np.ndarray | None = None) -> tuple[A, A | None]:
         """Return the log-probabilities `(B, K, V)` of the tokens after `tokens` `(B, K)`, and the attention weights.
 
         Suppressed tokens have -inf; the others are not normalized again. parents: the earlier row that each row of
         `tokens` continues, by default the row of the same index.
         """
-        log_probs, attention = self.decode(tokens, parents)
+        decoded: Any = self.decode(tokens, parents)
+        log_probs, attention = decoded
         history, config = self.history, self.config
         if history is not None and self.temperature != 1:
             log_probs = self.normalize(log_probs / self.temperature)
@@ -143,7 +153,7 @@ class Stepper(ABC):
         log_probs[tuple(self.own(part) for part in index)] = -np.inf
 
 
-def generate_rows(stepper: Stepper, choose: Callable[[Any], np.ndarray]) -> SearchOutput:
+def generate_rows(stepper: Stepper[A], choose: Callable[[A], np.ndarray]) -> SearchOutput:
     """Generate a sequence for each row of the stepper, each on its own.
 
     choose: returns tokens `(B, K)` of log-probabilities `(B, K, V)`.
@@ -172,7 +182,7 @@ def generate_rows(stepper: Stepper, choose: Callable[[Any], np.ndarray]) -> Sear
     return SearchOutput(np.where(mask, np.stack(tokens, axis=-1), config.padding_id), log_probs, scores, attention)
 
 
-def search_beams(start: Callable[[], Stepper], config: GenerationConfig, num_captions: int) -> SearchOutput:
+def search_beams(start: Callable[[], Stepper[A]], config: GenerationConfig, num_captions: int) -> SearchOutput:
     """Return the best `num_captions` sequences of a beam search, sorted over all groups; see `beam_search`."""
     is_diverse = config.num_beam_groups > 1
     output = beam_search(start, config, config.beam_size if is_diverse else num_captions)
@@ -180,7 +190,7 @@ def search_beams(start: Callable[[], Stepper], config: GenerationConfig, num_cap
 
 
 def beam_search(
-    start: Callable[[], Stepper], config: GenerationConfig, num_return_sequences: int | None = None
+    start: Callable[[], Stepper[A]], config: GenerationConfig, num_return_sequences: int | None = None
 ) -> SearchOutput:
     """Generate the best sequences of each image by keeping `beam_size` hypotheses; see `decoding.beam_search`.
 
@@ -204,9 +214,9 @@ def beam_search(
             log_probs, weights = stepper.step(token, parents)
             if weights is not None:
                 group.weights.append(weights)
-            scores = log_probs
+            scores: Any = log_probs
             if groups:
-                scores = log_probs - stepper.own(_penalty(groups, log_probs.shape[-1], step, config.diversity_penalty))
+                scores = scores - stepper.own(_penalty(groups, log_probs.shape[-1], step, config.diversity_penalty))
             parents, token = group.advance(log_probs, scores, step, num_beams)
             if stop_at is None:
                 group.history.append(group.beams.tokens)
@@ -272,10 +282,10 @@ RELEASED_SCORE = np.float32(-1000)
 """Sum of log-probabilities from which a released slot goes on: so low that unfinished hypotheses take the slot."""
 
 
-class _BeamGroup:
+class _BeamGroup(Generic[A]):
     """The beams of one group, best first, and, where finished beams are released, the finished hypotheses."""
 
-    def __init__(self, stepper: Stepper) -> None:
+    def __init__(self, stepper: Stepper[A]) -> None:
         """Start with one empty hypothesis per image: all beams are equal before the first token."""
         self.stepper, self.config, num_images = stepper, stepper.config, stepper.shape[0]
         self.beams = _Hypotheses.empty(num_images, 1, self.config)
@@ -285,10 +295,10 @@ class _BeamGroup:
         """Slots whose hypothesis was released; what follows in them is no hypothesis of its own."""
         self.history: list[np.ndarray] = []
         """Tokens of all hypotheses after each step, kept for the groups that follow."""
-        self.weights: list[Any] = []
+        self.weights: list[A] = []
         """Cross-attention weights of each step `(B, K, H, N)`."""
 
-    def advance(self, log_probs: Any, scores: Any, step: int, num_beams: int) -> tuple[np.ndarray, np.ndarray]:
+    def advance(self, log_probs: A, scores: A, step: int, num_beams: int) -> tuple[np.ndarray, np.ndarray]:
         """Replace the hypotheses by their `num_beams` best continuations; return their parents and their tokens.
 
         log_probs, scores: of the next token; the scores, which may include penalties, are what is ranked.
@@ -308,7 +318,7 @@ class _BeamGroup:
         return best.parents, best.tokens
 
     def _rank(
-        self, log_probs: Any, scores: Any, count: int, allowed: np.ndarray | None = None, *, may_stay: bool = True
+        self, log_probs: A, scores: A, count: int, allowed: np.ndarray | None = None, *, may_stay: bool = True
     ) -> _Continuations:
         """Return the `count` best continuations.
 
@@ -316,20 +326,20 @@ class _BeamGroup:
         have no other continuation, may stay as they are.
         """
         # continuations of one hypothesis rank as their scores do, so its `count` best are enough
-        tokens, scores, log_probs = self.stepper.top(log_probs, scores, count, allowed)
+        tokens, values, chosen = self.stepper.top(log_probs, scores, count, allowed)
         lengths = self.beams.lengths + 1
         if self.config.finished_beams == "keep":
             is_finished = self.is_finished[..., np.newaxis]
-            stay = np.full(scores.shape[-1], -np.inf, np.float32)
+            stay = np.full(values.shape[-1], -np.inf, np.float32)
             stay[0] = 0 if may_stay else -np.inf
-            scores, log_probs = np.where(is_finished, stay, scores), np.where(is_finished, stay, log_probs)
+            values, chosen = np.where(is_finished, stay, values), np.where(is_finished, stay, chosen)
             tokens = np.where(is_finished, self.config.eos_token_id, tokens)
             lengths = self.beams.lengths + ~self.is_finished
-        sums = self.beams.sum_log_probs[..., np.newaxis] + scores
+        sums = self.beams.sum_log_probs[..., np.newaxis] + values
         best = largest(_flat(_normalize(sums, lengths[..., np.newaxis], self.config)), count)
-        parents = best // scores.shape[-1]
-        tokens, log_probs, sums = (take(_flat(values), best) for values in (tokens, log_probs, sums))
-        return _Continuations(parents, tokens, log_probs, sums, take(lengths, parents))
+        parents = best // values.shape[-1]
+        tokens, chosen, sums = (take(_flat(part), best) for part in (tokens, chosen, sums))
+        return _Continuations(parents, tokens, chosen, sums, take(lengths, parents))
 
     def _append(self, best: _Continuations, step: int) -> None:
         """Make hypotheses of the parents and their next tokens."""
@@ -375,7 +385,7 @@ MAX_SETS = 6
 """Sets of tokens, of which each doubles the number of beams."""
 
 
-class _ConstrainedGroup(_BeamGroup):
+class _ConstrainedGroup(_BeamGroup[A]):
     """Beams of which each sequence has, of each set of tokens, at least one (Anderson et al., EMNLP 2017).
 
     The sets that a hypothesis has satisfied are the state of a finite automaton. Every state has a beam of its own, so
@@ -383,7 +393,7 @@ class _ConstrainedGroup(_BeamGroup):
     The beams of the last state, with every set satisfied, come first; finished beams are kept.
     """
 
-    def __init__(self, stepper: Stepper) -> None:
+    def __init__(self, stepper: Stepper[A]) -> None:
         super().__init__(stepper)
         self.config = stepper.config.replace(finished_beams="keep")
         sets = self.config.required_tokens
@@ -393,7 +403,7 @@ class _ConstrainedGroup(_BeamGroup):
         self._states = np.zeros(1, np.int64)
         """The state of each beam, bit i for set i; the same for all images."""
 
-    def advance(self, log_probs: Any, scores: Any, step: int, num_beams: int) -> tuple[np.ndarray, np.ndarray]:
+    def advance(self, log_probs: A, scores: A, step: int, num_beams: int) -> tuple[np.ndarray, np.ndarray]:
         """Replace the hypotheses by the `num_beams` best continuations in each state; see `_BeamGroup.advance`."""
         bits = np.zeros(log_probs.shape[-1], np.int64)
         for number, tokens in enumerate(self.config.required_tokens):

@@ -84,7 +84,7 @@ def greedy(
     return generate_rows(stepper, lambda log_probs: log_probs.argmax(axis=-1))
 
 
-class _ArrayStepper(Stepper):
+class _ArrayStepper(Stepper[np.ndarray]):
     """Step a decoder of NumPy arrays."""
 
     def __init__(
