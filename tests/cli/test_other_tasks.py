@@ -54,8 +54,8 @@ def test_a_task_is_trained_and_evaluated_by_the_same_commands(recipe, tmp_path, 
         run_command(f"evaluate {folder} --repeats keep")
     )
     Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
-    assert "which is no captioner" in error_of(run_command(f"caption {tmp_path / 'a.png'} --model {folder}"))
+    assert str(folder) in error_of(run_command(f"caption {tmp_path / 'a.png'} --model {folder}"))
     (folder / "config.json").write_text(config.replace(f'"task": "{task}"', '"task": "juggling"'))
     code, _, err = run_command(f"evaluate {folder}")
     assert code == 2
-    assert "config.json: there is no task 'juggling'" in err
+    assert "'juggling'" in err

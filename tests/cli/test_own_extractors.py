@@ -97,7 +97,7 @@ def test_images_are_captioned_with_a_user_defined_extractor(photographs, run_com
 
 def test_captioning_needs_the_extractor_of_the_run(photographs, run_command, tmp_path, caplog):
     command = f"caption {photographs / 'pictures'} --model {photographs / 'run'}"
-    assert "name its file, as in --extractor mine.py" in error_of(run_command(command))
+    assert "--extractor mine.py" in error_of(run_command(command))
     assert "but scenes is scenes" in error_of(run_command(f"{command} --extractor scenes"))
     changed = tmp_path / "mine.py"
     changed.write_text(EXTRACTOR + "\nVERSION = '2'\n")

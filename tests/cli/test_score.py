@@ -214,7 +214,7 @@ def test_images_are_known_by_any_of_their_names(score, names, form):
 
 def test_an_image_under_two_names_is_refused(score):
     write("twice.json", {**PREDICTIONS, "1.jpg": "a goat"})
-    assert "'1' and '1.jpg', which both are image 1" in error_of(score(f"twice.json references.json {FAST}"))
+    assert "'1' and '1.jpg'" in error_of(score(f"twice.json references.json {FAST}"))
 
 
 def test_scores_and_intervals_do_not_depend_on_the_order_of_the_entries(score):
@@ -237,7 +237,7 @@ def test_empty_captions_are_counted(score):
     write("gaps.json", {image: [*group, "", " "] for image, group in REFERENCES.items()})
     code, out, err = score(f"predictions.json gaps.json {FAST}")
     assert (code, out) == (0, expected.replace("references.json", "gaps.json"))
-    assert "gaps.json: left out 8 empty captions" in err
+    assert "gaps.json: left out 8" in err
     write("predictions.json", {**PREDICTIONS, "2": ""})
     code, _, err = score(f"predictions.json references.json {FAST}")
     assert code == 0

@@ -80,7 +80,7 @@ def test_weights_of_a_file_are_read_and_others_are_refused(tmp_path):
     assert extractor.name.startswith("torchvision:resnet18@")
     ((features, _),) = extractor.extract([image(0, 40, 30)])
     np.testing.assert_allclose(features, extract_grids(model.eval(), [image(0, 40, 30)])[0][0], rtol=1e-5)
-    with pytest.raises(LegendaError, match="has no choice of 36 regions"):
+    with pytest.raises(LegendaError, match="36 regions"):
         load_extractor(f"torchvision:resnet18:{tmp_path / 'w.pth'}", num_regions=36)
-    with pytest.raises(LegendaError, match=r"w\.pth has .* where .* is needed; name weights of resnet50"):
+    with pytest.raises(LegendaError, match=r"w\.pth.*resnet50"):
         load_grid("resnet50", tmp_path / "w.pth", torch.device("cpu"))

@@ -39,7 +39,7 @@ def test_an_id_precedes_a_file_name_and_a_file_name_a_number(tmp_path):
 
 @pytest.mark.parametrize("names", [("IMG_0007", "DSC_0007"), ("IMG_0007",), ("0007",), ("image_7",), ("COCO_7",)])
 def test_digits_at_the_end_of_another_name_are_no_number_of_coco(tmp_path, names):
-    with pytest.raises(DataError, match="lacks image '7', and 1 of 1 in all; extract"):
+    with pytest.raises(DataError, match="'7'"):
         make_stores(tmp_path, names).reader(["7"])
 
 
@@ -47,7 +47,7 @@ def test_digits_at_the_end_of_another_name_are_no_number_of_coco(tmp_path, names
 @pytest.mark.parametrize("together", [True, False])
 def test_two_names_of_coco_with_one_number_are_refused(tmp_path, second, together):
     store = make_stores(tmp_path, (COCO, second)) if together else make_stores(tmp_path, (COCO,), (second,))
-    with pytest.raises(DataError, match=f"image '9' may be that of .*{COCO}.* or of .*{second}"):
+    with pytest.raises(DataError, match=f"'9'.*{COCO}.*{second}"):
         store.reader(["9"])
     store.reader([COCO, second])
 
@@ -55,7 +55,7 @@ def test_two_names_of_coco_with_one_number_are_refused(tmp_path, second, togethe
 def test_two_images_of_one_entry_are_refused(tmp_path):
     """Files of equal names in two folders, of which a store holds one."""
     store = make_stores(tmp_path, ("a", "y", COCO))
-    with pytest.raises(DataError, match=r"images 'x' and 'z' both have the name of one entry of .*; store each"):
+    with pytest.raises(DataError, match="'x' and 'z'"):
         store.reader(["x", "y", "z"], ["p/a.jpg", "q/a.jpg", "r/a.jpg"])
     read = store.reader(["x", "y", "x"], ["p/a.jpg", "q/a.jpg", "p/a.jpg"])
     assert read(np.array([0, 1, 2])).features[:, 0, 0].tolist() == [0, 1, 0]
@@ -64,7 +64,7 @@ def test_two_images_of_one_entry_are_refused(tmp_path):
 def test_stores_of_other_features_are_refused(tmp_path):
     write_store(tmp_path / "a.safetensors", [("a", np.ones((2, 3)), None)], extractor="own")
     write_store(tmp_path / "b.safetensors", [("b", np.ones((2, 4)), None)], extractor="own")
-    with pytest.raises(DataError, match="name stores of one extractor"):
+    with pytest.raises(DataError, match="extractor"):
         open_stores([tmp_path / "a.safetensors", tmp_path / "b.safetensors"])
     with pytest.raises(DataError, match="no features are named"):
         open_stores([])

@@ -114,7 +114,7 @@ def test_the_command_finds_videos_and_needs_their_library(tmp_path, run_command,
     monkeypatch.setitem(sys.modules, "av", None)
     code, _, err = run_command(f"{command} --num-frames 2")
     assert code == 2
-    assert "av is missing; install legenda[video]" in err
+    assert "legenda[video]" in err
 
 
 def test_a_playlist_fetches_nothing(tmp_path):
@@ -126,7 +126,7 @@ def test_a_playlist_fetches_nothing(tmp_path):
             ("b.mkv", f"ffconcat version 1.0\nfile '{url}'\n"),
         ]:
             (tmp_path / name).write_text(content)
-            with pytest.raises(LegendaError, match=f"{name} cannot be decoded"):
+            with pytest.raises(LegendaError, match=name):
                 list(read_frames(tmp_path / name, FrameSampling(num_frames=1)))
         with pytest.raises(TimeoutError):
             server.accept()
@@ -151,7 +151,7 @@ def test_truncated_videos_are_refused(tmp_path, suffix, codec):
         assert len(list(read_frames(content, sampling, "v"))) in (4, 5)
         for share in (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9):
             path.write_bytes(content[: int(share * len(content)) | 1])  # no whole packets of a transport stream
-            with pytest.raises(LegendaError, match=rf"v\.{suffix} cannot be decoded"):
+            with pytest.raises(LegendaError, match=rf"v\.{suffix}"):
                 list(read_frames(path, sampling))
 
 

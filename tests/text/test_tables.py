@@ -119,7 +119,7 @@ def test_columns_have_any_name(tmp_path):
     columns = Columns(file="Bild", caption="text (de)", split="Teil")
     (image,) = read_annotations(tmp_path / "t.csv", columns=columns)
     assert (image.file, image.captions, image.split) == ("0.jpg", ("Ein Hund.",), "test")
-    with pytest.raises(DataError, match=r"no column 'Tekst \(de\)'; did you mean"):
+    with pytest.raises(DataError, match=r"'Tekst \(de\)'"):
         read_annotations(tmp_path / "t.csv", columns=Columns(file="Bild", caption="Tekst (de)"))
     data = KarpathyData(annotations=tmp_path / "t.csv", features=tmp_path, file_column="Bild", caption_column="caption")
     assert data.read_images()[0].captions == ("A dog.",)
@@ -194,7 +194,7 @@ def test_slips_are_named_by_file_and_line(tmp_path, name, text, line):
 
 def test_a_file_that_does_not_exist_has_its_neighbor_named(tmp_path):
     (tmp_path / "metadata.jsonl").write_text(FORMS["lists.jsonl"])
-    with pytest.raises(DataError, match=r"metadata\.json1 does not exist; did you mean metadata\.jsonl"):
+    with pytest.raises(DataError, match=r"metadata\.json1.*metadata\.jsonl"):
         read_annotations(tmp_path / "metadata.json1")
 
 

@@ -57,13 +57,13 @@ def test_refs_open_with_the_words_of_train(refs):
     test = refs.split("test")
     assert test.ids == ("7",)
     assert test.read(np.array([0])).features.shape == (1, 4, WIDTH)
-    with pytest.raises(DataError, match=r"no split 'testB' of .*refs\(unc\)\.p; choose from train, val, test"):
+    with pytest.raises(DataError, match=r"'testB'.*refs\(unc\)\.p"):
         refs.split("testB")
 
 
 def test_expressions_choose_among_boxes(refs):
     write_features(refs.features[0], list(map(str, IMAGES)), boxes=False)
-    with pytest.raises(DataError, match=r"features\.safetensors has no boxes, among which expressions choose"):
+    with pytest.raises(DataError, match=r"features\.safetensors.*boxes"):
         refs.open(lambda _: None)
 
 

@@ -113,10 +113,10 @@ def test_words_and_weights_are_saved_and_loaded(tmp_path):
     source, tokens = torch.tensor([[2, 5, 0]]), torch.tensor([[[0, 3]]])
     assert torch.equal(other(source, tokens), model(source, tokens))
     (tmp_path / "subwords.model").unlink()
-    with pytest.raises(LegendaError, match=r"subwords\.model does not exist"):
+    with pytest.raises(LegendaError, match=r"subwords\.model"):
         other.load_vocabulary(tmp_path)
     SentencePieceTokenizer.train(["a there"], 8).save(tmp_path / "subwords.model")
-    with pytest.raises(LegendaError, match=r"subwords\.model has other subwords than .*vocabulary\.txt; restore"):
+    with pytest.raises(LegendaError, match=r"subwords\.model.*vocabulary\.txt"):
         other.load_vocabulary(tmp_path)
 
 
