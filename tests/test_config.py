@@ -13,7 +13,7 @@ from pydantic import Field
 
 import legenda
 from legenda import ConfigError, LegendaError, create_model
-from legenda.config import Config, PositiveInt, Probability, map_paths, merge, to_json
+from legenda.config import Config, PositiveInt, Probability, descriptions, map_paths, merge, to_json
 from legenda.registry import Registry
 
 COLORS = Registry("color", {"red": "colorsys:ONE_THIRD", "blue": 2})
@@ -118,3 +118,24 @@ def test_every_number_has_bounds():
     for kind, name, field in fields:
         kinds = get_args(field.annotation) if isinstance(field.annotation, UnionType) else (field.annotation,)
         assert field.metadata or not {int, float}.intersection(kinds), f"{kind.__name__}.{name}"
+
+
+def test_the_description_of_a_field_is_the_docstring_under_it():
+    class Wide(Inner):
+        depth: int = Field(1, description="Layers.")
+        """Overruled by the field's own."""
+        height: int = 2
+        """Rows of the
+        grid.
+        """
+
+        def area(self, scale: int) -> int:
+            scale: int = 3
+            """Not a field."""
+            return scale
+
+    assert descriptions(Wide) == {"width": "Channels.", "depth": "Layers.", "height": "Rows of the\ngrid."}
+    made = type("Made", (Inner,), {"__module__": "nowhere"})
+    assert descriptions(made) == {"width": "Channels."}
+    with pytest.raises(ConfigError, match="Channels"):
+        Wide(width="three")

@@ -6,13 +6,17 @@ The docstring under a field is its description. A field may be annotated with th
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import logging
 import math
 import os
 import re
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, cast, get_origin
 
@@ -27,7 +31,6 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic.fields import FieldInfo
 
 from legenda.errors import ConfigError, DataError, did_you_mean
 
@@ -74,7 +77,6 @@ class Config(BaseModel, metaclass=_ConfigMeta):
         extra="forbid",
         strict=True,
         allow_inf_nan=False,
-        use_attribute_docstrings=True,
         protected_namespaces=(),
     )
 
@@ -90,6 +92,27 @@ class Config(BaseModel, metaclass=_ConfigMeta):
     def replace(self, **changes: object) -> Self:
         """Return a copy with fields changed; those that were never set follow from the others again."""
         return type(self)(**{name: getattr(self, name) for name in self.model_fields_set} | changes)
+
+
+@cache
+def descriptions(kind: type[BaseModel]) -> Mapping[str, str]:
+    """Return the descriptions of the fields of a configuration that have one, by name.
+
+    They are read from the source where a message or a help needs them: pydantic would read it at every start.
+    """
+    texts = {name: field.description for name, field in kind.model_fields.items() if field.description}
+    for base in kind.__mro__:
+        if base.__module__.partition(".")[0] in ("builtins", "pydantic"):
+            continue
+        try:
+            [source] = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        except (OSError, TypeError, SyntaxError):  # no source, or one that cannot stand on its own
+            continue
+        for field, text in pairwise(cast(ast.ClassDef, source).body):
+            match field, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(line))):
+                    texts.setdefault(name, inspect.cleandoc(line))
+    return texts
 
 
 def merge(base: type[C] | C, changes: Mapping[str, object], name: str) -> C:
@@ -156,10 +179,10 @@ def describe(error: ValidationError, kind: type, name: str) -> str:
     *path, last = first["loc"] or ("",)
     steps = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]]
     owner = "".join((name, *steps[:-1]))
-    field, _ = _find_field(kind, first["loc"])
-    about = "" if field is None or not field.description else " ".join(field.description.split()).rstrip(".")
+    holder, field, _ = _find_field(kind, first["loc"])
+    about = " ".join(descriptions(holder).get(field, "").split()).rstrip(".") if field else ""
     if first["type"] == "extra_forbidden":
-        known = getattr(_find_field(kind, path)[1], "model_fields", {})
+        known = getattr(_find_field(kind, path)[-1], "model_fields", {})
         return f"{owner} has no option {last!r}; {did_you_mean(str(last), known)}"
     if first["type"] == "missing" and isinstance(last, int):
         return f"{owner} needs at least {last + 1} values, not {first['input']!r}"
@@ -200,15 +223,18 @@ def _adapter(schema: type[T]) -> TypeAdapter[T]:
     return TypeAdapter(schema)
 
 
-def _find_field(kind: object, path: Sequence[int | str]) -> tuple[FieldInfo | None, object]:
-    """Return the field at a path, None for an empty one, and the class of its value, or of the last configuration."""
-    field = None
+def _find_field(kind: Any, path: Sequence[int | str]) -> tuple[Any, str, object]:
+    """Return a class of configurations, the last field of a path in it, and the class of that field's value.
+
+    An item of a tuple or a mapping is described by the field that holds it.
+    """
+    owner, last = kind, ""
     for name in path:
         inner = getattr(kind, "model_fields", {}).get(name)
         if inner is None:
-            break  # an item of a tuple or a mapping, which the field's description covers
-        field, kind = inner, _config_of(inner.annotation)
-    return field, kind
+            break
+        owner, last, kind = kind, name, _config_of(inner.annotation)
+    return owner, last, kind
 
 
 def _config_of(annotation: object) -> object:

@@ -26,7 +26,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, SkipValidation, model_validator
 
-from legenda.config import Config, log_dropped, merge, to_json
+from legenda.config import Config, descriptions, log_dropped, merge, to_json
 from legenda.data.registry import DATASETS, Data, data_settings, find_path
 from legenda.errors import ConfigError, did_you_mean
 from legenda.hub import find_model
@@ -343,11 +343,12 @@ def recipe_to_toml(recipe: Recipe) -> str:
 def _fields(config: Config, table: str, skip: Sequence[str] = ()) -> Iterator[str]:
     """Yield the lines of a table, and of the tables in it."""
     tables: list[str] = []
-    for name, field in type(config).model_fields.items():
+    texts = descriptions(type(config))
+    for name in type(config).model_fields:
         value = getattr(config, name)
         if name in skip:
             continue
-        about = [f"# {' '.join(field.description.split())}"] if field.description else []
+        about = [f"# {' '.join(texts[name].split())}"] if name in texts else []
         if isinstance(value, Config):
             tables += ["", *about, f"[{table}.{name}]", *_fields(value, f"{table}.{name}")]
         else:
