@@ -94,7 +94,6 @@ class Config(BaseModel, metaclass=_ConfigMeta):
         return type(self)(**{name: getattr(self, name) for name in self.model_fields_set} | changes)
 
 
-@cache
 def descriptions(kind: type[BaseModel]) -> Mapping[str, str]:
     """Return the descriptions of the fields of a configuration that have one, by name.
 
@@ -223,12 +222,13 @@ def _adapter(schema: type[T]) -> TypeAdapter[T]:
     return TypeAdapter(schema)
 
 
-def _find_field(kind: Any, path: Sequence[int | str]) -> tuple[Any, str, object]:
+def _find_field(kind: Any, path: Sequence[int | str]) -> tuple[Any, Any, object]:
     """Return a class of configurations, the last field of a path in it, and the class of that field's value.
 
     An item of a tuple or a mapping is described by the field that holds it.
     """
-    owner, last = kind, ""
+    owner: object = kind
+    last: int | str = ""
     for name in path:
         inner = getattr(kind, "model_fields", {}).get(name)
         if inner is None:

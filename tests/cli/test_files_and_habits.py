@@ -224,7 +224,7 @@ def test_a_report_is_not_written_where_nothing_is_to_be_reported(run_command, tm
         ("models", {"torch", "numpy", "PIL", "http.client"}),
         ("recipes", {"torch", "numpy", "PIL", "http.client"}),
         ("train --help", {"torch", "numpy", "PIL", "http.client"}),
-        ("score p.json r.json --metrics fast", {"torch", "onnxruntime", "PIL", "http.client"}),
+        ("score p.json r.json --metrics fast", {"torch", "onnxruntime", "PIL", "http.client", "legenda.runtime"}),
     ],
 )
 def test_a_command_imports_what_it_needs(tmp_path, line, unneeded):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
@@ -15,11 +17,10 @@ from pydantic import Field, create_model
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from legenda.config import Config, map_paths
+from legenda.config import Config, descriptions, map_paths
 from legenda.errors import OF_TRANSFORMERS, ConfigError, DataError, LegendaError
 from legenda.io import IMAGE_SUFFIXES, VIDEO_SUFFIXES, check_output, check_writable, follow_links
 from legenda.run_folder import CONFIG, EVALUATIONS, RUN_FILES, read_config
-from legenda.runtime.settings import OVERRIDES, GenerationConfig, Overrides, check_overrides
 from legenda.terminal import unguarded
 
 T = TypeVar("T")
@@ -29,31 +30,41 @@ Flat = tyro.conf.OmitArgPrefixes
 Arguments = tyro.conf.PositionalRequiredArgs
 """Marks such a field whose own required fields are arguments without a name."""
 
+_POSITIONAL = tyro.conf.Positional[Any].__metadata__[0]
 
-def _search_flags() -> type[Config]:
+
+@cache
+def _search_options() -> type[Config]:
     """Return options with the names, types and descriptions of fields of `GenerationConfig`, none of which are set."""
+    from legenda.runtime.settings import OVERRIDES, GenerationConfig
+
     fields: dict[str, Any] = {}
+    texts = descriptions(GenerationConfig)
     hint = tyro.conf.arg(help_behavior_hint="(default: the model's)")
     for name in OVERRIDES:
         field = GenerationConfig.model_fields[name]
         kind, default = field.rebuild_annotation(), False if field.annotation is bool else None
         kind = kind if default is False else Annotated[kind | None, hint]
-        fields[name] = (kind, Field(default, description=field.description))
+        fields[name] = (kind, Field(default, description=texts[name]))
     doc = "How captions are searched for; what is left out is the model's own."
     return create_model("SearchOptions", __base__=Config, __doc__=doc, **fields)
 
 
-_SEARCH = _search_flags()
-_UNSET = _SEARCH()
-_POSITIONAL = tyro.conf.Positional[Any].__metadata__[0]
+def _search() -> Callable[[Config], Mapping[str, object]]:
+    """Return the function that tyro calls with the options of the search."""
+    from legenda.runtime.settings import check_overrides
+
+    kind = _search_options()
+
+    def overrides(search: Config = kind()) -> Mapping[str, object]:  # noqa: B008 - tyro's default
+        """Return the options that are set; raise ConfigError where they do not go together."""
+        return check_overrides({name: value for name, value in search if value is not None and value is not False})
+
+    overrides.__annotations__["search"] = Annotated[kind, tyro.conf.arg(name=""), Flat]
+    return overrides
 
 
-def _overrides(search: Annotated[_SEARCH, tyro.conf.arg(name=""), Flat] = _UNSET) -> Overrides:  # type: ignore[valid-type]  # pyrefly: ignore
-    """Return the options that are set, for tyro; raise ConfigError where they do not go together."""
-    return check_overrides({name: value for name, value in search if value is not None and value is not False})
-
-
-def search_arguments(search: Overrides) -> list[str]:
+def search_arguments(search: Mapping[str, object]) -> list[str]:
     """Return the options of the command line that set a search."""
     arguments = list[str]()
     for name, value in search.items():
@@ -62,7 +73,7 @@ def search_arguments(search: Overrides) -> list[str]:
     return arguments
 
 
-Search = Annotated[Mapping[str, object], tyro.conf.arg(constructor=_overrides), Flat]
+Search = Annotated[Mapping[str, object], tyro.conf.arg(constructor_factory=_search), Flat]
 """A field of a command's options with what is set over a model's generation config, by name."""
 
 
@@ -151,13 +162,13 @@ def _is_path(word: str) -> bool:
 
 def short_help(options: Any, command: str) -> str:
     """Return what a command does, examples of it, and its usual options: `examples` and `usual` of the class."""
-    fields = fields_of(options)
+    fields, texts = fields_of(options), _described(options)
     positional = [name for name, field in fields.items() if _POSITIONAL in field.metadata]
     width = min(shutil.get_terminal_size((100, 24)).columns, 100)
 
     def describe(name: str) -> str:
         field = fields[name]
-        described = " ".join((field.description or "").split())
+        described = " ".join(texts.get(name, "").split())
         if field.default not in (None, False, True, (), PydanticUndefined):
             described += f" (default: {' '.join(field.default) if isinstance(field.default, tuple) else field.default})"
         option = next((part.name for part in field.metadata if getattr(part, "name", None)), name).replace("_", "-")
@@ -176,8 +187,9 @@ def fields_of(options: type[Config]) -> dict[str, FieldInfo]:
     fields: dict[str, FieldInfo] = {}
     for name, field in options.model_fields.items():
         if any(part is Flat for part in field.metadata):
-            inner: Any = field.annotation
-            of_inner = fields_of(inner if isinstance(inner, type) and issubclass(inner, Config) else _SEARCH)
+            inner = _settings_in(field)
+            field.description = field.description or inner.__doc__  # else tyro reads the source of the class for it
+            of_inner = fields_of(inner)
             if any(part is Arguments for part in field.metadata):
                 for required in (part for part in of_inner.values() if part.is_required()):
                     required.metadata = [*required.metadata, _POSITIONAL]
@@ -185,6 +197,19 @@ def fields_of(options: type[Config]) -> dict[str, FieldInfo]:
         else:
             fields[name] = field
     return fields
+
+
+def _settings_in(field: FieldInfo) -> type[Config]:
+    """Return the class of the settings in a `Flat` field."""
+    inner: Any = field.annotation
+    return inner if isinstance(inner, type) and issubclass(inner, Config) else _search_options()
+
+
+def _described(options: type[Config]) -> dict[str, str]:
+    """Return the descriptions of all options of a command by name."""
+    flat = (field for field in options.model_fields.values() if any(part is Flat for part in field.metadata))
+    inner = (_described(_settings_in(field)) for field in flat)
+    return dict(ChainMap(dict(descriptions(options)), *inner))
 
 
 def _values_of(options: object) -> Iterator[tuple[str, object]]:
