@@ -22,7 +22,7 @@ from io import BytesIO, StringIO
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import UnionType
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from safetensors import SafetensorError, safe_open
 
@@ -31,6 +31,7 @@ from legenda.errors import CheckpointError, DataError, first_line
 if TYPE_CHECKING:
     import numpy as np
 
+T = TypeVar("T")
 MAX_BYTES = 1 << 28
 """Bytes that a file may always hold, however well it is compressed."""
 MAX_RATIO = 20
@@ -369,7 +370,7 @@ def read_pickle(path: Path, hint: str, allowed: Mapping[str, object] | None = No
     Raise DataError, naming the file, for anything else.
     """
 
-    def read() -> Any:
+    def read() -> object:
         with path.open("rb") as file:
             return _PlainUnpickler(file, allowed or {}).load()
 
@@ -387,7 +388,7 @@ def get_field(entry: object, key: str, kind: type | UnionType, where: str, hint:
     return entry[key]
 
 
-def verified(read: Callable[[], Any], path: str | Path, hint: str) -> Any:
+def verified(read: Callable[[], T], path: str | Path, hint: str) -> T:
     """Return `read()`, where `read` is a library's reader of `path`; raise DataError with the `hint` when it fails."""
     try:
         return read()

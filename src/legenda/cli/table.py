@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import tyro
@@ -40,7 +40,7 @@ from legenda.run_folder import (
     weights_path,
 )
 from legenda.runtime.settings import Overrides
-from legenda.tasks.base import TASKS
+from legenda.tasks.base import TASKS, Task
 from legenda.terminal import create_console, progress_bar
 from legenda.training import is_finished
 from legenda.training.config import TrainingConfig
@@ -170,7 +170,7 @@ class RowRun:
     def _weights(self) -> list[str]:
         return [read_checksum(weights_path(folder, self.stage)) for folder in self.folders]
 
-    def _settings(self, split: str) -> dict[str, Any]:
+    def _settings(self, split: str) -> dict[str, object]:
         settings = {"task": self.recipe.task, "split": split, **self.search}
         if self.recipe.task == "captioning":
             settings = caption_settings(_read_config(self.folders[0]), split, self.search, self.metrics)
@@ -370,7 +370,7 @@ def _print_estimate(runs: Sequence[RowRun], processes: int) -> None:
     for run in {run.name: run for run in runs}.values():
         if not run.is_trained():
             groups.setdefault((run.recipe.name, str(run.folders[0].parent)), []).append(run)
-    opened: dict[str, Any] = {}
+    opened: dict[str, Task] = {}
     total = 0.0
     for (name, _), group in groups.items():
         recipe = group[0].recipe

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from legenda.errors import CheckpointError
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 SHORT_SIDE, LONG_SIDE = 600, 1000
 """Pixels to which Bottom-Up attention and the grids of Jiang et al. (CVPR 2020) resize the short side, and at most the
@@ -40,12 +41,12 @@ def resized_size(image: Image.Image) -> tuple[int, int]:
     return max(1, round(scale * image.width)), max(1, round(scale * image.height))
 
 
-def map_groups(function: Callable[[list[T]], list[Any]], items: Sequence[T], key: Callable[[T], Hashable]) -> list[Any]:
+def map_groups(function: Callable[[list[T]], list[R]], items: Sequence[T], key: Callable[[T], Hashable]) -> list[R]:
     """Return the results of a function of lists for all items, in their order; a list holds items of one key."""
     groups: dict[Hashable, list[int]] = {}
     for position, item in enumerate(items):
         groups.setdefault(key(item), []).append(position)
-    results: dict[int, Any] = {}
+    results: dict[int, R] = {}
     for positions in groups.values():
         results.update(zip(positions, function([items[position] for position in positions]), strict=True))
     return [results[position] for position in range(len(items))]

@@ -111,7 +111,7 @@ class PackedFeatureStore(FeatureStore):
                 raise DataError(f"{self.path}: image '{self.ids[position]}' differs from its checksum; {_AGAIN}")
 
 
-def _read_header(path: Path) -> tuple[dict[str, str], dict[str, object], int]:
+def _read_header(path: Path) -> tuple[dict[str, str], dict[str, dict], int]:
     """Return a safetensors file's metadata, its entries by name, and where its data start; raise if it is damaged."""
     metadata = safetensors.safe_open(path, framework="numpy").metadata()
     with path.open("rb") as file:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -392,7 +392,7 @@ def _split_parts(names: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]
     return features, boxes
 
 
-def _load_arrays(file: Any) -> np.ndarray | dict[str, np.ndarray]:
+def _load_arrays(file: BinaryIO | Path) -> np.ndarray | dict[str, np.ndarray]:
     """Return the array of an .npy, or the arrays of an .npz by name."""
     loaded = np.load(file, allow_pickle=False)
     if isinstance(loaded, np.ndarray):
@@ -401,7 +401,7 @@ def _load_arrays(file: Any) -> np.ndarray | dict[str, np.ndarray]:
         return dict(loaded)
 
 
-def _read_arrays(file: Any, image: str, sizes: Mapping[str, tuple[float, float]]) -> ImageRegions:
+def _read_arrays(file: BinaryIO, image: str, sizes: Mapping[str, tuple[float, float]]) -> ImageRegions:
     """Features and boxes of one .npz or .npy, from an open file."""
     arrays = _load_arrays(file)
     if isinstance(arrays, np.ndarray):
@@ -420,7 +420,7 @@ def _read_arrays(file: Any, image: str, sizes: Mapping[str, tuple[float, float]]
     return features, arrays.get("boxes", boxes)
 
 
-def _read_grid(file: Any) -> ImageRegions:
+def _read_grid(file: BinaryIO) -> ImageRegions:
     """Features (49, D) and boxes of the 7 x 7 cells that the grid (1, D, H, W) in an open .pth is averaged to."""
     import torch
 

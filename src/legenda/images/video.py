@@ -8,13 +8,17 @@ from collections.abc import Iterator
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
 from legenda.errors import DataError, import_extra
 from legenda.images.extractor import Extractor, FrameSampling, ImageRegions, run_extractor
+
+if TYPE_CHECKING:
+    from av import VideoFrame
+    from av.container import InputContainer
 
 _LAST_PACKETS = 8
 """FFmpeg marks the packet at which a file is cut, after which its parsers flush a few others."""
@@ -44,7 +48,7 @@ def read_frames(source: Path | bytes, sampling: FrameSampling, name: str | None 
     """Yield the sampled frames of a video in their order, as RGB; see `extract_video` for arguments and errors."""
     av = import_extra("av", "video")
 
-    def open_container() -> Any:
+    def open_container() -> InputContainer:
         return av.open(BytesIO(source) if isinstance(source, bytes) else str(source))
 
     try:
@@ -98,7 +102,7 @@ def _count_frames(container: Any) -> int:
     return frames
 
 
-def _by_number(container: Any, count: int, wanted: int) -> Iterator[Any]:
+def _by_number(container: InputContainer, count: int, wanted: int) -> Iterator[VideoFrame]:
     """Yield `wanted` frames; the last one again where fewer than `count` can be decoded."""
     targets = [(2 * k + 1) * count // (2 * wanted) for k in range(wanted)]
     done, frame = 0, None
@@ -112,7 +116,7 @@ def _by_number(container: Any, count: int, wanted: int) -> Iterator[Any]:
         yield from [frame] * (wanted - done)
 
 
-def _by_rate(container: Any, rate: float) -> Iterator[Any]:
+def _by_rate(container: InputContainer, rate: float) -> Iterator[VideoFrame]:
     stream = container.streams.video[0]
     start, due = None, 0
     for index, frame in enumerate(container.decode(stream)):

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 from pydantic import field_validator
@@ -25,6 +25,9 @@ from legenda.io import FORMAT_VERSION, check_format, read_json, verified
 from legenda.runtime.search import ROWS, SearchOutput, State, search
 from legenda.runtime.settings import ChoiceConfig, GenerationConfig
 from legenda.text import Vocabulary
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
 
 __all__ = ["Captioned", "Captioner", "ExportedModel", "OnnxCaptioner", "is_exported", "read_exported"]
 
@@ -77,7 +80,7 @@ class ExportedModel(ChoiceConfig):
 
     @field_validator("extractor", mode="before")
     @classmethod
-    def _read_extractor(cls, value: Any) -> ExtractorIdentity:
+    def _read_extractor(cls, value: ExtractorIdentity | Mapping[str, object] | str) -> ExtractorIdentity:
         return ExtractorIdentity.read(value, SETTINGS)
 
     @property
@@ -199,8 +202,8 @@ class OnnxCaptioner:
 
     settings: ExportedModel
     vocabulary: Vocabulary
-    encoder: Any
-    decoder: Any
+    encoder: InferenceSession
+    decoder: InferenceSession
     folder: Path
 
     @classmethod
@@ -308,10 +311,11 @@ class OnnxCaptioner:
             raise DataError(f"{self.name} needs boxes for its geometry; use an extractor that returns them")
         return features, boxes
 
-    def _run(self, session: Any, inputs: State, names: list[str] | None) -> State:
+    def _run(self, session: InferenceSession, inputs: State, names: list[str] | None) -> State:
         names = [value.name for value in session.get_outputs()] if names is None else names
         try:
-            return dict(zip(names, session.run(names, inputs), strict=True))
+            outputs: Any = session.run(names, inputs)
+            return dict(zip(names, outputs, strict=True))
         except Exception as error:  # ONNX Runtime's own classes
             if "allocate" in str(error):
                 raise MemoryError from error
@@ -340,13 +344,13 @@ class OnnxCaptioner:
         return CheckpointError(f"{self.folder / file} is no file of legenda export: {reason}; export the model again")
 
 
-def open_sessions(paths: Sequence[Path], hint: str = "export the model again") -> list[Any]:
+def open_sessions(paths: Sequence[Path], hint: str = "export the model again") -> list[InferenceSession]:
     """Return the sessions of files, which are opened at the same time; otherwise as `open_session`."""
     with ThreadPoolExecutor(len(paths)) as pool:
         return list(pool.map(partial(open_session, hint=hint), paths))
 
 
-def open_session(path: Path, hint: str = "export the model again") -> Any:
+def open_session(path: Path, hint: str = "export the model again") -> InferenceSession:
     """Return a session of ONNX Runtime, which has no operators but its own and reads no file of another folder.
 
     Raise CheckpointError with the hint for a file that is missing or damaged.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -144,7 +144,7 @@ class SignalFlag:
             _restore(before)
 
 
-def _restore(handlers: Mapping[signal.Signals, Any]) -> None:
+def _restore(handlers: Mapping[signal.Signals, signal.Handlers | int | Callable | None]) -> None:
     for number, handler in handlers.items():
         signal.signal(number, handler)
 
