@@ -14,6 +14,8 @@ from legenda.features.readers import split_kind
 from legenda.registry import Registry
 from legenda.run_folder import CONFIG, RunConfig
 
+__all__ = ["Data"]
+
 
 class Split(Protocol):
     """The examples of a split, by position. source: what they are read from, for messages."""
