@@ -7,8 +7,10 @@ import io
 import math
 import os
 import re
+import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -344,14 +346,14 @@ class FolderStore(ReleasedStore):
                 return _read_grid(file)
             features, boxes = _read_arrays(file, image, self.sizes)
         if boxes is None and image in self._box_names:
-            pixels = np.load(self.path / self._box_names[image], allow_pickle=False)
+            pixels = np.asarray(_load_arrays(self.path / self._box_names[image]))
             if pixels.size and pixels.max() <= 1 + _BOX_MARGIN:
                 return features, pixels
             boxes = scale_boxes(pixels, *self.sizes[image]) if image in self.sizes else None
         if boxes is None and self._box_folder is not None:
             if image not in self.sizes:
                 raise DataError(f"{self._sizes_file} has no size for image '{image}'; name annotations that have it")
-            boxes = scale_boxes(np.load(self._box_folder / f"{image}.npy", allow_pickle=False), *self.sizes[image])
+            boxes = scale_boxes(np.asarray(_load_arrays(self._box_folder / f"{image}.npy")), *self.sizes[image])
         return features, boxes
 
 
@@ -392,13 +394,19 @@ def _split_parts(names: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]
     return features, boxes
 
 
+_PARSING = threading.Lock() if sys.version_info < (3, 11, 8) else nullcontext()
+"""Held while headers of arrays are parsed: CPython before 3.11.8 fails now and then where several threads parse at once
+(its issue 106905)."""
+
+
 def _load_arrays(file: BinaryIO | Path) -> np.ndarray | dict[str, np.ndarray]:
     """Return the array of an .npy, or the arrays of an .npz by name."""
-    loaded = np.load(file, allow_pickle=False)
-    if isinstance(loaded, np.ndarray):
-        return loaded
-    with loaded:
-        return dict(loaded)
+    with _PARSING:
+        loaded = np.load(file, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded:
+            return dict(loaded)
 
 
 def _read_arrays(file: BinaryIO, image: str, sizes: Mapping[str, tuple[float, float]]) -> ImageRegions:
