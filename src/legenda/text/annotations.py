@@ -74,7 +74,7 @@ class Annotations:
     domains: Mapping[str, list[str]] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CocoCaption:
     """An entry of `annotations` in COCO's captions_*.json."""
 
@@ -83,7 +83,7 @@ class CocoCaption:
     id: Id | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CocoImage:
     """An entry of `images` in COCO's files; domain: in nocaps' alone."""
 
@@ -92,7 +92,7 @@ class CocoImage:
     domain: str | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class KarpathySentence:
     """A caption in Karpathy's layout."""
 
@@ -100,7 +100,7 @@ class KarpathySentence:
     tokens: list[str] | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class KarpathyImage:
     """An image in Karpathy's layout."""
 
@@ -111,7 +111,7 @@ class KarpathyImage:
     cocoid: Id | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class VatexVideo:
     """An entry of VATEX's lists; a test file may have no captions."""
 
@@ -119,7 +119,7 @@ class VatexVideo:
     enCap: list[str] = field(default_factory=list)  # noqa: N815
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class MsrvttSentence:
     """A caption of MSR-VTT."""
 
@@ -127,7 +127,7 @@ class MsrvttSentence:
     caption: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class MsrvttVideo:
     """A video of MSR-VTT."""
 
