@@ -94,6 +94,7 @@ class Config(BaseModel, metaclass=_ConfigMeta):
         return type(self)(**{name: getattr(self, name) for name in self.model_fields_set} | changes)
 
 
+@cache
 def descriptions(kind: type[BaseModel]) -> Mapping[str, str]:
     """Return the descriptions of the fields of a configuration that have one, by name.
 

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, SkipValidation, model_validator
+from pydantic import Field, SerializeAsAny, SkipValidation, model_validator
 
 from legenda.config import Config, descriptions, log_dropped, merge, to_json
 from legenda.data.registry import DATASETS, Data, data_settings, find_path
@@ -68,7 +68,7 @@ class Recipe(Config):
     model_overrides: Mapping[str, object] = Field(default_factory=dict)
     """Fields of the model's configuration that differ from those of the named model; the size of the vocabulary and the
     width of the features follow from the data."""
-    data: Annotated[SkipValidation[Data], DATASETS.of_kind()]
+    data: Annotated[SerializeAsAny[SkipValidation[Data]], DATASETS.of_kind()]
     """The settings of the data."""
     init_from: Path | None = None
     """The trained run, or packaged model, whose weights and vocabulary the first stage starts with."""

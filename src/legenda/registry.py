@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import import_module, metadata
 from importlib.machinery import SourceFileLoader
@@ -15,7 +14,7 @@ from pkgutil import iter_modules, resolve_name
 from types import ModuleType
 from typing import Generic, TypeVar, cast
 
-from pydantic import GetCoreSchemaHandler
+from pydantic import BeforeValidator, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from legenda.config import C, merge
@@ -91,11 +90,21 @@ class Registry(Generic[T]):
         load_entry_points()
         return tuple(self._added)
 
-    def of_kind(self) -> OfKind:
+    def of_kind(self: Registry[type[C]]) -> BeforeValidator:
         """Return the annotation of a field whose class its `kind` names: an instance, its kind, or a mapping with
         `kind`.
         """
-        return OfKind(self)
+
+        def convert(value: object) -> object:
+            value = {"kind": value} if isinstance(value, str) else value
+            if not isinstance(value, Mapping):
+                return value
+            try:
+                return self.configure(value, str(value.get("kind")))
+            except ConfigError as error:
+                raise ValueError(error) from error  # to which pydantic adds the place
+
+        return BeforeValidator(convert)
 
     def configure(self: Registry[type[C]], settings: Mapping[str, object], name: str) -> C:
         """Return a configuration of the class that `kind` in the settings names; `name` is what messages call it."""
@@ -122,29 +131,6 @@ class Registry(Generic[T]):
     def __iter__(self) -> Iterator[str]:
         load_entry_points()
         return iter((*self.own, *self._added))
-
-
-@dataclass(frozen=True)
-class OfKind:
-    """The annotation that `Registry.of_kind` returns. Such a field is dumped with all fields of its own class, and not
-    with those alone of the base class that annotates it.
-    """
-
-    registry: Registry
-
-    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Return the schema of the annotated class, preceded by the conversion of names and mappings."""
-        as_it_is = core_schema.simple_ser_schema("any")
-        return core_schema.no_info_before_validator_function(self._convert, handler(source), serialization=as_it_is)
-
-    def _convert(self, value: object) -> object:
-        value = {"kind": value} if isinstance(value, str) else value
-        if not isinstance(value, Mapping):
-            return value
-        try:
-            return self.registry.configure(value, str(value.get("kind")))
-        except ConfigError as error:
-            raise ValueError(error) from error  # to which pydantic adds the place
 
 
 @cache

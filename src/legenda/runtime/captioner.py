@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self
 import numpy as np
 from pydantic import field_validator
 
-from legenda.config import NonNegativeFloat, NonNegativeInt, PositiveInt, merge
+from legenda.config import NonNegativeFloat, NonNegativeInt, PositiveInt, conform, merge
 from legenda.errors import CheckpointError, ConfigError, DataError, first_line
 from legenda.images.extractor import UNNAMED, ExtractorIdentity, ImageRegions, RegionArrays, grid_boxes, pack
 from legenda.io import FORMAT_VERSION, check_format, read_json, verified
@@ -117,9 +117,7 @@ def read_exported(folder: Path) -> tuple[ExportedModel, Vocabulary]:
     for name, limit in ((ENCODER, MAX_BYTES), (DECODER, MAX_BYTES), (VOCABULARY, MAX_BYTES >> 5)):
         _check_file(folder / name, limit, settings.digests.get(name))
     try:
-        tokens = read_json(folder / VOCABULARY, _HINT)
-        if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
-            raise DataError(f"{folder / VOCABULARY} is no list of tokens; {_HINT}")
+        tokens = conform(read_json(folder / VOCABULARY, _HINT), list[str], folder / VOCABULARY, _HINT)
         vocabulary = verified(lambda: Vocabulary(tuple(tokens)), folder / VOCABULARY, _HINT)
     except DataError as error:
         raise CheckpointError(str(error)) from error

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, InstanceOf, model_validator
+from pydantic import Field, InstanceOf, SerializeAsAny, model_validator
 
 from legenda.compute import Precision
 from legenda.config import Count, NonNegativeFloat, NonNegativeInt, PositiveInt, Probability
@@ -20,7 +20,7 @@ class TrainingConfig(ObjectiveConfig):
     """Steps of an epoch, whatever the number of examples; 0 takes each example once."""
     gradient_accumulation_steps: PositiveInt = 1
     """Chunks into which each step's examples are split, one after the other, to save memory."""
-    schedule: Annotated[InstanceOf[Schedule], SCHEDULES.of_kind()] = Field(default_factory=StepDecay)
+    schedule: Annotated[SerializeAsAny[InstanceOf[Schedule]], SCHEDULES.of_kind()] = Field(default_factory=StepDecay)
     backbone_rate: NonNegativeFloat = 0.1
     """The learning rate of a backbone that is trained, as a share of the schedule's; 0 keeps its weights."""
     optimizer: Literal["adam", "adamw", "radam", "sgd"] = "adam"

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from legenda.config import Integer, conform
 from legenda.errors import DataError
 from legenda.io import read_json, verified
 from legenda.text.vocabulary import PAD, UNKNOWN, TokenList, invalid_line, repeated_line
@@ -99,12 +100,9 @@ def read_answers(path: str | Path) -> AnswerVocabulary:
     if isinstance(content, list) and content and isinstance(content[0], dict):
         content = content[0]
     if isinstance(content, dict):
-        if not all(type(number) is int for number in content.values()):
-            raise DataError(f"{path} has an answer whose id is not an integer; {hint}")
-        by_id = sorted(content.items(), key=lambda pair: pair[1])
+        by_id = sorted(conform(content, dict[str, Integer], path, hint).items(), key=lambda pair: pair[1])
         if [number for _, number in by_id] != list(range(len(by_id))):
             raise DataError(f"{path} does not number its answers 0, 1, 2 and so on; {hint}")
         content = [answer for answer, _ in by_id]
-    if not isinstance(content, list) or not content or not all(isinstance(answer, str) for answer in content):
-        raise DataError(f"{path} holds no list of answers; {hint}")
-    return verified(lambda: AnswerVocabulary(tuple(content)), path, hint)
+    answers = conform(content, list[str], f"{path}: answer", hint)
+    return verified(lambda: AnswerVocabulary(tuple(answers)), path, hint)
