@@ -94,7 +94,6 @@ class Config(BaseModel, metaclass=_ConfigMeta):
         return type(self)(**{name: getattr(self, name) for name in self.model_fields_set} | changes)
 
 
-@cache
 def descriptions(kind: type[BaseModel]) -> Mapping[str, str]:
     """Return the descriptions of the fields of a configuration that have one, by name.
 
@@ -102,16 +101,23 @@ def descriptions(kind: type[BaseModel]) -> Mapping[str, str]:
     """
     texts = {name: field.description for name, field in kind.model_fields.items() if field.description}
     for base in kind.__mro__:
-        if base.__module__.partition(".")[0] in ("builtins", "pydantic"):
-            continue
-        try:
-            [source] = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        except (OSError, TypeError, SyntaxError):  # no source, or one that cannot stand on its own
-            continue
-        for field, text in pairwise(cast(ast.ClassDef, source).body):
-            match field, text:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(line))):
-                    texts.setdefault(name, inspect.cleandoc(line))
+        if base.__module__.partition(".")[0] not in ("builtins", "pydantic"):
+            texts = {**_read_descriptions(base), **texts}
+    return texts
+
+
+@cache
+def _read_descriptions(kind: type) -> Mapping[str, str]:
+    """Return the texts below the fields in the source of a class, without those of its bases."""
+    try:
+        [source] = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    except (OSError, TypeError, SyntaxError):  # no source, or one that cannot stand on its own
+        return {}
+    texts: dict[str, str] = {}
+    for field, text in pairwise(cast(ast.ClassDef, source).body):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(line))):
+                texts[name] = inspect.cleandoc(line)
     return texts
 
 
