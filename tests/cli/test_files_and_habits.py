@@ -225,11 +225,13 @@ def test_a_report_is_not_written_where_nothing_is_to_be_reported(run_command, tm
         ("recipes", {"torch", "numpy", "PIL", "http.client"}),
         ("train --help", {"torch", "numpy", "PIL", "http.client"}),
         ("score p.json r.json --metrics fast", {"torch", "onnxruntime", "PIL", "http.client", "legenda.runtime"}),
+        ("caption p.png", {"torch", "urllib.request", "rich"}),
     ],
 )
 def test_a_command_imports_what_it_needs(tmp_path, line, unneeded):
     (tmp_path / "p.json").write_text('{"1": "a dog"}')
     (tmp_path / "r.json").write_text('{"1": ["a dog runs"]}')
+    Image.new("RGB", (64, 64), "green").save(tmp_path / "p.png")
     code = "import sys; from legenda.cli.main import main\ntry: main(sys.argv[1:])\nexcept SystemExit: pass\n"
     code += "print(*sys.modules)"
     ended = subprocess.run([sys.executable, "-c", code, *line.split()], cwd=tmp_path, capture_output=True, text=True)

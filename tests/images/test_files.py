@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 from legenda.errors import DataError, LegendaError
-from legenda.images import files, find_images, read_image, to_image
+from legenda.images import files, find_images, read_image, to_image, web
 from legenda.images.files import find_names, order_by_size
 
 
@@ -322,18 +322,18 @@ OK = b"HTTP/1.0 200 OK\r\n\r\n"
 
 @pytest.mark.parametrize("answer", [slowly(OK, bytes(1000)), slowly(b"", b"HTTP/1.0 200 OK\r\nX: " + bytes(1000))])
 def test_an_address_has_a_time_in_all(monkeypatch, answer):
-    monkeypatch.setattr(files, "FETCH_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(web, "FETCH_TIMEOUT_S", 0.3)
     with serving(answer) as address, pytest.raises(LegendaError, match=r"0\.3 s"):
-        files.fetch(f"http://{address}/a.png")
+        web.fetch(f"http://{address}/a.png")
 
 
 def test_addresses_follow_one_rule(tmp_path):
     content = save(tmp_path / "a.png", solid(0, "L")).read_bytes()
     with serving(lambda connection: connection.sendall(OK + content)) as address:
         assert find_names([f"HTTP://{address}/a"], allow_urls=True) == [f"HTTP://{address}/a"]
-        assert files.fetch(f"HTTP://{address}/a.png") == content
+        assert web.fetch(f"HTTP://{address}/a.png") == content
         with pytest.raises(LegendaError, match=address) as error:
-            files.fetch(f"http://me:secret@{address}/a.png")
+            web.fetch(f"http://me:secret@{address}/a.png")
         assert "secret" not in str(error.value)
     with pytest.raises(LegendaError, match="--allow-urls"):
         find_names([f"HTTP://{address}/a.png"])
@@ -342,7 +342,7 @@ def test_addresses_follow_one_rule(tmp_path):
         serving(lambda connection: connection.sendall(moved)) as address,
         pytest.raises(LegendaError, match="http"),
     ):
-        files.fetch(f"http://{address}/a.png")
+        web.fetch(f"http://{address}/a.png")
 
 
 @pytest.mark.parametrize("suffix", ["heic", "avif"])

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
 from legenda.errors import DataError, LegendaError, did_you_mean, first_line, import_extra
-from legenda.images.files import MAX_FETCHED_BYTES, fetch, is_web_url
+from legenda.images.web import MAX_FETCHED_BYTES, fetch, is_web_url
 from legenda.io import file_digest, open_regular, read_text, verified
 from legenda.terminal import shorten
 

@@ -6,18 +6,13 @@ Batches of them are read ahead by threads; an image that fails does not affect i
 from __future__ import annotations
 
 import glob
-import http.client
 import itertools
 import logging
 import math
 import os
-import queue
 import re
 import sys
 import threading
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -27,8 +22,6 @@ from io import BytesIO
 from itertools import chain
 from pathlib import Path
 from typing import IO, Literal, TypeVar
-from urllib.parse import quote, urlsplit
-from urllib.request import Request
 
 import numpy as np
 import pillow_heif
@@ -51,16 +44,8 @@ FEATURE_SUFFIXES = frozenset({".safetensors", ".npy", ".npz", ".pth", ".h5", ".h
 """Files that hold features, which no image file does."""
 _NAMED = 5
 """The names of other files that a message gives."""
-MAX_FETCHED_BYTES = 64 << 20
-FETCH_TIMEOUT_S = 60
-"""Seconds for a URL in all."""
-FETCH_PAUSES_S = (1.0, 2.0)
-"""The waits before a second and a third attempt."""
 _LOG = logging.getLogger(__name__)
-_WEB = re.compile("https?://", re.IGNORECASE)
-_USER = re.compile("//[^/?#]*@")
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
-_PERMANENT = (FileNotFoundError, ConfigError, ValueError, http.client.InvalidURL)
 
 
 def find_images(paths: Sequence[str | Path], medium: Medium = "image") -> list[Path]:
@@ -117,85 +102,10 @@ def is_url(name: str) -> bool:
     return _URL.match(name) is not None
 
 
-def is_web_url(name: str) -> bool:
-    """Return whether a name is a URL of http or https."""
-    return _WEB.match(name) is not None
-
-
 def reject_url(name: str) -> None:
     """Raise ConfigError for a URL."""
     if is_url(name):
         raise ConfigError(f"{name} is a URL; add --allow-urls to fetch it, or name a file")
-
-
-def fetch(url: str) -> bytes:
-    """Return the content of a URL of http, https or an object store; an attempt that fails is repeated after a pause.
-
-    Raise DataError where it does not exist, cannot be fetched in three attempts and FETCH_TIMEOUT_S seconds in all, has
-    over MAX_FETCHED_BYTES, or names a user.
-    """
-    try:
-        names_user = is_web_url(url) and "@" in urlsplit(url).netloc
-    except ValueError as error:
-        raise DataError(f"{url} cannot be fetched ({error}); check the address, or leave it out") from error
-    if names_user:
-        raise DataError(f"{_USER.sub('//', url)} has a user or a password, which are not sent; download it")
-    results: queue.SimpleQueue[bytes | DataError] = queue.SimpleQueue()
-
-    def work() -> None:
-        try:
-            results.put(_fetch(url))
-        except DataError as error:
-            results.put(error)
-
-    # a server may send a byte now and then, for ever; the thread then ends with the process, or the connection
-    threading.Thread(target=work, daemon=True, name="fetch").start()
-    try:
-        content = results.get(timeout=FETCH_TIMEOUT_S)
-    except queue.Empty:
-        content = DataError(f"{url} was not fetched in {FETCH_TIMEOUT_S} s; check the address, or leave it out")
-    if isinstance(content, DataError):
-        raise content
-    return content
-
-
-def _fetch(url: str) -> bytes:
-    content = b""
-    for pause in (*FETCH_PAUSES_S, None):
-        try:
-            with _open_url(url) as file:
-                content = file.read(MAX_FETCHED_BYTES + 1)
-            break
-        except Exception as error:  # http.client's and fsspec's errors have no common base class
-            refused = isinstance(error, urllib.error.HTTPError) and error.code < 500 and error.code != 429
-            if pause is None or refused or isinstance(error, _PERMANENT):
-                raise DataError(
-                    f"{url} cannot be fetched ({first_line(error)}); check the address, or leave it out"
-                ) from error
-            time.sleep(pause)
-    if len(content) > MAX_FETCHED_BYTES:
-        raise DataError(f"{url} is larger than {MAX_FETCHED_BYTES >> 20} MiB; scale it down or leave it out")
-    return content
-
-
-class _WebRedirects(urllib.request.HTTPRedirectHandler):
-    """Follow redirections to http and https alone."""
-
-    def redirect_request(
-        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: http.client.HTTPMessage, newurl: str
-    ) -> Request | None:
-        """Return the next request; raise ValueError for an address of another kind."""
-        if not is_web_url(newurl):
-            raise ValueError("it leads to an address that is not of http or https")
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def _open_url(url: str) -> IO[bytes]:
-    if is_web_url(url):
-        opener = urllib.request.build_opener(_WebRedirects)
-        return opener.open(quote(url, safe="%/:=&?~#+!$,;'@()*[]"), timeout=FETCH_TIMEOUT_S)
-    system, name = import_extra("fsspec", "ray").core.url_to_fs(url)
-    return system.open(name, "rb")
 
 
 def _with_standard_input(sources: Iterable[str]) -> Iterator[str]:
@@ -215,7 +125,11 @@ def _list_source(source: str, medium: Medium, allow_urls: bool) -> Iterator[str]
     if not allow_urls:
         reject_url(source)
     try:
-        is_image = is_url(source) and (is_web_url(source) or is_image_name(source.split("?")[0], medium))
+        is_image = False
+        if is_url(source):
+            from legenda.images.web import is_web_url  # late: it loads all of HTTP
+
+            is_image = is_web_url(source) or is_image_name(source.split("?")[0], medium)
         if is_image or Path(source).is_file():
             if Path(source).suffix.lower() in FEATURE_SUFFIXES:
                 raise DataError(
@@ -546,7 +460,11 @@ class ImageFile:
     @property
     def source(self) -> Path | bytes:
         """The path of the file, or the content of the URL, which is fetched; raise DataError where that fails."""
-        return fetch(self.name) if is_url(self.name) else self.folder / self.name
+        if not is_url(self.name):
+            return self.folder / self.name
+        from legenda.images.web import fetch  # late: it loads all of HTTP
+
+        return fetch(self.name)
 
     def read(self, sufficient_side: int | None = None) -> ImageFile:
         """Read the image, or keep the error; sufficient_side: see `shrink`."""
