@@ -245,7 +245,15 @@ def _check_settings(resamples: int, confidence: float) -> None:
 
 
 def _interval(drawn: np.ndarray, confidence: float) -> Interval:
-    low, high = np.nanquantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
+    """Return the quantiles that bound the confidence, by linear interpolation; NaN are left out.
+
+    np.nanquantile gives the same, and imports numpy.ma, which costs a short call 13 ms.
+    """
+    values = np.sort(drawn[~np.isnan(drawn)])
+    if not len(values):
+        return Interval(math.nan, math.nan)
+    positions = np.array([(1 - confidence) / 2, (1 + confidence) / 2]) * (len(values) - 1)
+    low, high = np.interp(positions, np.arange(len(values)), values)
     return Interval(float(low), float(high))
 
 
