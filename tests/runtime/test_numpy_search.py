@@ -194,6 +194,11 @@ def test_scores_that_are_not_numbers_are_refused(twin):
             runtime.search(twin.decode, twin.start, IMAGES, twin.generation_config.replace(**options))
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_length_penalty_beyond_all_numbers_warns_of_nothing(twin):
+    check_equal(*run_both(twin, {"beam_size": 2, "length_penalty": 2.0**31}, 2))
+
+
 def test_the_largest_values_are_found_in_order():
     values = np.array([[3.0, 7.0, 7.0, -np.inf, 1.0]], np.float32)
     assert runtime.largest(values, 4).tolist() == [[1, 2, 0, 4]]

@@ -484,7 +484,9 @@ def _normalize(sums: np.ndarray, lengths: np.ndarray, config: GenerationConfig) 
         return sums
     lengths = lengths.astype(sums.dtype)
     base = lengths if config.length_normalization == "power" else (5 + lengths) / 6
-    return sums / base**config.length_penalty
+    with np.errstate(over="ignore"):
+        penalty = np.minimum(base**config.length_penalty, np.finfo(sums.dtype).max)  # -inf over inf is no number
+    return sums / penalty
 
 
 _FEW = 64
