@@ -1,6 +1,7 @@
 """Check every model on a GPU against the CPU, and time every task with torch.compile off and on.
 
-    python research/benchmarks/gpu.py --out gpu.json                # a CUDA device, about eight minutes
+    python research/benchmarks/gpu.py --out gpu.json --compile off  # a CUDA device, a minute or two
+    python research/benchmarks/gpu.py --out gpu.json                # and, after all models, the compiled ones
     python research/benchmarks/gpu.py --device cpu --tiny --models xlan --compile off
 
 For each model the logits of 2 images, in float64 and float32, and in float64 the captions of beam search must equal
@@ -65,35 +66,36 @@ def main() -> None:
     """Run the checks and the tasks; print a line for each."""
     options = tyro.cli(Options, description=__doc__)
     torch.set_float32_matmul_precision(options.matmul_precision)
-    rows = [row for name in options.models for row in _rows(options, name)]
-    if options.out is not None:
-        write_json(options.out, rows)
+    rows: list[dict[str, Any]] = []
+    for compiled in {"off": (False,), "on": (True,), "both": (False, True)}[options.compile]:
+        for name in options.models:
+            rows += _rows(options, name, compiled=compiled)
+            if options.out is not None:
+                write_json(options.out, rows)
     if any("error" in row for row in rows):
         sys.exit(1)
 
 
-def _rows(options: Options, name: str) -> list[dict[str, Any]]:
+def _rows(options: Options, name: str, *, compiled: bool) -> list[dict[str, Any]]:
     torch.manual_seed(0)
     captioner = make_captioner(name, **(_TINY if options.tiny else {}))
-    checked, given = make_regions(name, 2), make_regions(name, options.images).to(options.device)
-    tolerances = {**_TOLERANCE, torch.float64: _FLOAT32_TABLE.get(name, _TOLERANCE[torch.float64])}
-    jobs = {
-        f"parity {dtype}": partial(_compare, captioner, checked, options.device, dtype, tolerance)
-        for dtype, tolerance in tolerances.items()
-    }
+    given = make_regions(name, options.images).to(options.device)
     on_device = copy.deepcopy(captioner).to(options.device)
-    compiled = None
-    if options.compile != "off":
-        compiled = copy.deepcopy(on_device)
-        compiled.compile(mode="reduce-overhead")
-        compiled.decoder.compile_step()
-    if "fp16" in options.tasks:
-        jobs["fp16"] = partial(_train_in_half, name, options.device)
+    jobs = {}
+    if compiled:
+        on_device.compile(mode="reduce-overhead")
+        on_device.decoder.compile_step()
+    else:
+        checked = make_regions(name, 2)
+        tolerances = {**_TOLERANCE, torch.float64: _FLOAT32_TABLE.get(name, _TOLERANCE[torch.float64])}
+        for dtype, tolerance in tolerances.items():
+            jobs[f"parity {dtype}"] = partial(_compare, captioner, checked, options.device, dtype, tolerance)
+        if "fp16" in options.tasks:
+            jobs["fp16"] = partial(_train_in_half, name, options.device)
     for task in (task for task in options.tasks if task != "fp16"):
-        if options.compile != "on" or task == "self_critical":
-            jobs[task] = partial(_time, on_device, task, given, options.repeats)
-        if compiled is not None and task != "self_critical":
-            jobs[f"{task} compiled"] = partial(_time, compiled, task, given, options.repeats)
+        if not compiled or task != "self_critical":
+            label = f"{task} compiled" if compiled else task
+            jobs[label] = partial(_time, on_device, task, given, options.repeats)
     rows = []
     for task, job in jobs.items():
         try:
