@@ -28,7 +28,7 @@ from legenda.features.readers import open_features
 
 REGIONS, WIDTH = 36, 2048
 IMAGES, CAPTIONS = 123_287, 616_767
-"""Of COCO's 2014 train and val together."""
+"""The number of images of COCO's 2014 train and val together."""
 EPOCH = 100_000
 BATCH = 50
 

@@ -63,7 +63,7 @@ MIN_SEEDS, FIRST_SEED, MIN_PILOT_SEEDS = 10, 100, 6
 MAX_SIZE_RATIO, MAX_TIME_RATIO = 1.02, 1.05
 """How much the numbers of parameters of two models may differ, and their training times without a longer baseline."""
 _NORMAL_QUANTILES = 1.645 + 1.282
-"""Of a 90 % interval and of a power of 80 % on both sides, as for two one-sided tests."""
+"""The quantiles of a 90 % interval and of a power of 80 % on both sides, as for two one-sided tests."""
 FIRST_RULE = frozenset(
     [
         "absent",

@@ -36,11 +36,11 @@ SECONDS = "seconds.json"
 KEPT = "functions.json"
 """The numbers of FUNCTIONS, in a run's folder; delete it after a change of them."""
 NUM_SPICE = 1000
-"""Of `spice_score`: the first test images."""
+"""The first test images, which `spice_score` measures."""
 NUM_IMAGES, NUM_SAMPLES = 100, 5
-"""Of `sample_diversity`."""
+"""The images, and the samples of each, of `sample_diversity`."""
 NUM_BATCHES, BATCH_SIZE = 60, 32
-"""Of `gradient_noise`."""
+"""The batches and their size of `gradient_noise`."""
 
 
 def describe_machine() -> str:

@@ -174,7 +174,7 @@ def _integer_ticks(grid: np.ndarray) -> range:
 _SIDE, _GAP, _MARGIN = 1.2, 0.11, 0.2  # inches
 _LINE, _LABEL, _NOTE = 0.19, 0.25, 0.15
 _CHARACTERS_PER_INCH = 13.5
-"""Of a heading."""
+"""Characters of a heading in an inch of its line."""
 MAX_COLUMNS = 11
 """Tiles in a line."""
 MAX_LABEL_LENGTH = 15

@@ -15,7 +15,7 @@ _MOST_LISTED = 40
 """Known words that a suggestion lists."""
 
 _CPU_HINT = "; without a GPU add --extra-index-url https://download.pytorch.org/whl/cpu"
-"""What avoids CUDA's gigabytes where an extra depends on torch."""
+"""The option of pip that avoids CUDA's gigabytes where an extra depends on torch."""
 
 
 class LegendaError(Exception):

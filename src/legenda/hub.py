@@ -73,7 +73,7 @@ def upload_folder(
 
 
 HUB_PREFIX = "hf:"
-"""What precedes the name of a model of transformers, on the hub or in a folder, in place of a run."""
+"""The prefix of the name of a model of transformers, on the hub or in a folder, in place of a run."""
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 

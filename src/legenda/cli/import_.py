@@ -21,7 +21,7 @@ class ImportOptions(Config):
     """Its vocabulary: a text file with one word a line, cocotalk.json, infos_*.pkl or vocab.pkl; no code in a pickle is
     run."""
     answers: Path | None = None
-    """For mcan: its answers, answer_dict.json or a list; its vocabulary is a text file of the questions' words."""
+    """The answers, for mcan: answer_dict.json or a list; its vocabulary is a text file of the questions' words."""
     out: Path | None = None
     """The run folder (default: runs/KIND)."""
     num_heads: Count | None = None

@@ -1,4 +1,4 @@
-"""What the commands share that process any number of images: their options, and how they end."""
+"""Options and exit codes of the commands that process any number of images."""
 
 from __future__ import annotations
 

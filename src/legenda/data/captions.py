@@ -204,7 +204,7 @@ class CaptionedData(Data[CaptionDataset]):
 
     @property
     def source(self) -> str:
-        """What the captions are read from, for messages."""
+        """The file or folder that the captions are read from, for messages."""
         raise NotImplementedError
 
     def read_images(self) -> list[CaptionedImage]:

@@ -1,4 +1,4 @@
-"""What all searches share: the interface of models and decoders, the output, and a step of all rows at once.
+"""Parts shared by all searches: the interface of models and decoders, the output, and a step of all rows at once.
 
 A decoder has K rows of tokens for each image, and a state between steps with its caches.
 """
@@ -23,7 +23,7 @@ from legenda.runtime.settings import GenerationConfig, Overrides
 
 @runtime_checkable
 class State(Protocol):
-    """What a decoder keeps of its rows between two steps; modules hold none of it.
+    """The state of a decoder's rows between two steps; modules hold none of it.
 
     attention: weights of the last step's cross-attention in the last layer `(B, K, H, N)`, or None before the first
     step.
@@ -172,7 +172,7 @@ class _HasAttributes(type(Protocol)):  # type: ignore[invalid-inheritance]
 
 @runtime_checkable
 class SupportsGeneration(Protocol, metaclass=_HasAttributes):
-    """What generation needs of a model: an encoder, a decoder and a default configuration."""
+    """The interface that generation needs: an encoder, a decoder and a default configuration."""
 
     @property
     def decoder(self) -> Decoder: ...

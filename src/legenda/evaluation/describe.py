@@ -1,4 +1,4 @@
-"""What a run holds: its facts, its verification, and its model card on Hugging Face's hub."""
+"""The contents of a run: its facts, its verification, and its model card on Hugging Face's hub."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class ExportedRun:
 
     @property
     def config(self) -> RunConfig:
-        """What export.json has of the run's config.json: how captions are searched for and chosen."""
+        """The part of the run's config.json in export.json: how captions are searched for and chosen."""
         settings = self.captioner.settings
         parts = {name: to_json(getattr(settings, name)) for name in (*OF_RUN, "generation_config")}
         return cast(RunConfig, {**parts, "summary": self.summary})

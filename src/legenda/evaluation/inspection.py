@@ -1,4 +1,4 @@
-"""What a run folder or an exported model holds, without PyTorch."""
+"""The contents of a run folder or an exported model, described without PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What detectors and grids share: batches of images of one size, the rule for the number of regions, weights in files.
+"""Detectors and grids: batches of images of one size, the rule for the number of regions, weights in files.
 
 Padding images to a common size would change the features at the borders.
 """

@@ -30,7 +30,7 @@ _DIGEST = 16
 
 @dataclass(frozen=True)
 class ConversionReport:
-    """What was written, which was read back and compared.
+    """A summary of the features written, which were read back and compared.
 
     checksum: over ids, features and boxes, the same for every kind of store that holds them in that precision.
     """

@@ -50,16 +50,16 @@ class FrameSampling(Config):
 
 
 class ExtractorIdentity(Config):
-    """What distinguishes extractors; text is the short form of one with a name and a model, such as hf:MODEL."""
+    """The identity of an extractor; text is the short form of one with a name and a model, such as hf:MODEL."""
 
     name: str
-    """What loads the extractor: the name in the registry of extractors, or that of a Python file without suffix."""
+    """The loader of the extractor: the name in the registry of extractors, or that of a Python file without suffix."""
     model: str = ""
     """The model of a registered extractor."""
     digest: str = ""
     """First 8 hex digits of a digest of its files; empty where the name and the model load it again."""
     version: str = ""
-    """What a Python file says of itself."""
+    """The version that a Python file gives itself."""
     regions: PositiveInt | None = None
     """The fixed number of regions of each image; None for the extractor's own rule."""
     precision: Precision = "float32"

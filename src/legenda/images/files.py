@@ -39,7 +39,7 @@ SUFFIXES: dict[Medium, frozenset[str]] = {
     "image": IMAGE_SUFFIXES,
     "video": VIDEO_SUFFIXES,
 }
-"""What is taken of folders and patterns."""
+"""The suffixes of images in folders and patterns."""
 FEATURE_SUFFIXES = frozenset({".safetensors", ".npy", ".npz", ".pth", ".h5", ".hdf5", ".lmdb", ".tsv"})
 """Files that hold features, which no image file does."""
 _NAMED = 5
@@ -202,7 +202,7 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
 
 pillow_heif.register_heif_opener()
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "HEIF")
-"""What is read; Pillow starts a program for EPS, and decodes some others in Python, for minutes."""
+"""The formats that are read; Pillow starts a program for EPS, and decodes some others in Python, for minutes."""
 _MAX_SCANS = 50
 """Scans of a JPEG; programs write about ten, and each costs time in proportion to the size of the image."""
 _MAX_SEGMENTS = 1000

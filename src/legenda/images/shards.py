@@ -95,7 +95,7 @@ def names_of_shard(listing: Path, index: Path, shard: int) -> list[str]:
 
 
 MANIFEST = "manifest.json"
-"""What a folder of shards is of: its settings, and how many images and shards it has."""
+"""The record of a folder of shards: its settings, and how many images and shards it has."""
 LISTING = "names.txt"
 INDEX = "index.bin"
 
@@ -233,7 +233,7 @@ MAX_ATTEMPTS = 2
 
 @dataclass(frozen=True)
 class ImageResult:
-    """What a shard holds of an image: a line, with an "error" where it failed, and what the task saves of it."""
+    """The result of an image in a shard: a line, with an "error" where it failed, and what the task saves of it."""
 
     line: Mapping[str, object]
     content: Any = None
@@ -245,7 +245,7 @@ def failure(name: str, error: str) -> ImageResult:
 
 
 class ImageTask(Protocol):
-    """What is made of images."""
+    """The work that is done for images."""
 
     @property
     def batch_size(self) -> int:

@@ -159,7 +159,7 @@ _ALLOWED: dict[str, Any] = {
     **dict.fromkeys(("argparse.Namespace", "data.vocab.Vocab", "data.field.TextField", "vocab.Vocab"), StandIn),
     **dict.fromkeys(NUMPY_GLOBALS, StandIn),
 }
-"""What the releases' pickles of vocabularies and options name, and what replaces it."""
+"""Classes that the releases' pickles of vocabularies and options name, and their replacements."""
 
 
 def load_vocab(kind: str, path: Path) -> Vocabulary:

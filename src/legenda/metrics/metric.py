@@ -1,4 +1,4 @@
-"""What a metric of captions is: how it measures each image, how a corpus is scored, and what it needs."""
+"""The record of a metric of captions: how it measures each image, how a corpus is scored, and what it needs."""
 
 from __future__ import annotations
 

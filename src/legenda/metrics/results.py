@@ -1,4 +1,4 @@
-"""What a report shows of a task: examples, predictions, and scores with intervals; plain records without PyTorch."""
+"""Results of a task as a report shows them: examples, predictions, and scores with intervals; without PyTorch."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ class References:
 
 
 _UPLOADED = re.compile(r"^[0-9a-f]{8}-(?=.)")
-"""What Label Studio puts before the names of uploaded files."""
+"""The prefix that Label Studio puts before the names of uploaded files."""
 
 
 def _aliases(name: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What all models share: the base classes of configurations, encoders, models and captioners, and evaluation mode."""
+"""Base of all models: the classes of configurations, encoders, models and captioners, and evaluation mode."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from legenda.io import coco_number
 from legenda.metrics.evaluation import Scores
 
 PROMPT = "A photo depicts "
-"""What precedes every caption and reference (section 3)."""
+"""The prefix of every caption and reference (section 3)."""
 WEIGHT = 2.5
 """The factor of the cosine (section 3)."""
 _BATCH = 32

@@ -116,7 +116,7 @@ class LoopMap:
 
 
 class _Added(torch.autograd.Function):
-    """What a `LoopMap` adds, for `count` rows; its gradient is that of the outputs, from which follows the weight's."""
+    """The addend of a `LoopMap` for `count` rows; its gradient is that of the outputs, which gives the weight's."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, added: Tensor, count: int, inputs: list[Tensor]) -> Tensor:  # noqa: ARG004

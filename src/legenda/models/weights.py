@@ -163,7 +163,7 @@ NUMPY_GLOBALS = (
     *(f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("scalar", "_reconstruct")),
     *("numpy.ndarray", "numpy.dtype", "numpy.dtypes.UInt32DType"),
 )
-"""What pickles of NumPy's numbers, arrays and random states name."""
+"""Functions that pickles of NumPy's numbers, arrays and random states name."""
 
 
 def read_tensors(path: Path, hint: str) -> dict[str, Tensor]:

@@ -49,7 +49,7 @@ class Consensus:
     rare: float
     tensors: Mapping[str, np.ndarray]
     weight: float
-    """What a unit of expected CIDEr adds to the score of the search, by which captions are chosen."""
+    """The weight of expected CIDEr beside the score of the search when captions are chosen."""
 
     @classmethod
     def of_package(cls, vocabulary: Vocabulary, weight: float) -> Self:

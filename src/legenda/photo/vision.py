@@ -1,4 +1,4 @@
-"""What the two networks of the extractor `photo` compute of an image, whose aspect is kept.
+"""The two networks of the extractor `photo`, applied to an image whose aspect is kept.
 
 EfficientNet-Lite2 (Tan and Le, ICML 2019, without squeeze and excitation) for about 260 x 260 pixels, and
 NanoDet-Plus-m for COCO's 80 classes. Both are ONNX files, run by ONNX Runtime; the rest is NumPy.
@@ -117,7 +117,7 @@ _HINT = "install legenda again"
 
 @dataclass(frozen=True, eq=False)
 class ImageVectors:
-    """What the networks compute of one image.
+    """The outputs of the networks for one image.
 
     whole: root of EfficientNet-Lite2's map, pooled over the image, `(CHANNELS,)`. parts: the same of its parts in
     row-major order, `(PARTS, CHANNELS)`. things: what the detector sees, best first. pooled: root of the map, pooled

@@ -28,7 +28,7 @@ _BOX_TOLERANCE = 1e-3  # boxes from pixel arithmetic may miss the edge by a roun
 
 
 class ReportOptions(Config):
-    """What a report shows of runs on a split, and the files that it is made of."""
+    """The contents of a report on runs and a split, and the files that it is made of."""
 
     split: str = "val"
     """The split: train, val, test, or another of the data set, such as testA of RefCOCO."""

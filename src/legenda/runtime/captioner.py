@@ -43,7 +43,7 @@ _HINT = "export the model again"
 
 
 class ExportedModel(ChoiceConfig):
-    """What export.json says of a captioner."""
+    """The entries of export.json about a captioner."""
 
     format_version: PositiveInt = FORMAT_VERSION
     """The version of the format of the folder."""
@@ -153,7 +153,7 @@ class Captioned(NamedTuple):
 
 
 class Captioner(Protocol):
-    """What a pipeline takes: a vocabulary, the identity of the extractor of its features, and a search."""
+    """A captioner as a pipeline takes it: a vocabulary, the identity of the extractor of its features, and a search."""
 
     @property
     def name(self) -> str:

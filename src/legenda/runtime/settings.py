@@ -38,7 +38,7 @@ class ChoiceConfig(Config):
     least_log_prob: Annotated[float, Field(ge=-(2.0**63), le=0)] | None = None
     """Least mean log-probability of a caption's tokens, below which it names the things alone."""
     consensus: NonNegativeFloat | None = None
-    """What a unit of expected CIDEr adds to the score of a caption."""
+    """The weight of expected CIDEr in the score of a caption."""
     min_score: Probability | None = None
     """Least confidence of a caption, below which it names the things alone."""
 
@@ -98,7 +98,7 @@ class GenerationConfig(Config):
     num_beam_groups: PositiveInt = 1
     """Groups of diverse beam search, which divide the beam size."""
     diversity_penalty: NonNegativeFloat = 0.5
-    """What a token loses for each time that earlier groups have chosen it at the same position."""
+    """The penalty of a token for each time that earlier groups have chosen it at the same position."""
     forbidden_last_words: tuple[str, ...] | None = None
     """Words that no caption ends with, such as a, the and of; they replace `forbidden_last_tokens`."""
     must: tuple[str, ...] | None = None
@@ -174,7 +174,7 @@ OVERRIDES = (
     "forbidden_last_words",
     "must",
 )
-"""What the command line and the server offer of them, in this order."""
+"""The fields that the command line and the server offer, in this order."""
 
 
 def check_overrides(overrides: Overrides, name: str = "the search") -> dict[str, object]:

@@ -59,7 +59,7 @@ class SelfCriticalConfig(Config):
     """Whether rewards compare PTB tokens instead of ids of the vocabulary, so that unknown words of references differ
     from each other (MD-SAN and M2 as released)."""
     df_unit: Literal["images", "captions"] = "images"
-    """What counts as a document of CIDEr-D's document frequencies: all references of an image together, or each caption
+    """The documents of CIDEr-D's document frequencies: all references of an image together, or each caption
     (MD-SAN)."""
     loss_reduction: Literal["token", "sequence", "max_length"] = "token"
     """What the sum over tokens, end tokens included, is divided by: the number of tokens (AoANet, X-LAN), the number of
@@ -96,7 +96,7 @@ class ScheduledSamplingConfig(Config):
 
 
 class ObjectiveConfig(Config):
-    """What a training stage minimizes, and on which batches."""
+    """The loss that a training stage minimizes, and its batches."""
 
     objective: Literal["cross_entropy", "self_critical"] = "cross_entropy"
     """The negative log-likelihood of the reference captions, or minus the expected reward of sampled captions."""

@@ -62,7 +62,7 @@ class CaptionedImage:
 
 @dataclass(frozen=True)
 class Annotations:
-    """What a file or a folder of annotations holds.
+    """The images and captions of a file or a folder of annotations.
 
     captions_of: the image of each id of a caption, of COCO's files. splits: whether the content says the split of each
     image. domains: the ids of the images of each domain, of nocaps' annotations.

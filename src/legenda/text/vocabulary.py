@@ -28,7 +28,7 @@ class TokenList:
     tokens: tuple[str, ...]
 
     kind: ClassVar[str]
-    """What error messages call it."""
+    """The name of the vocabulary in error messages."""
     specials: ClassVar[tuple[str, ...]]
     """Entries with a meaning of their own, to which no text is encoded."""
 

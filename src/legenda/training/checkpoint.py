@@ -1,4 +1,4 @@
-"""What a training leaves as it goes: its state, from which a killed run resumes exactly, its history, and loggers.
+"""Files of a training as it goes: its state, from which a killed run resumes exactly, its history, and loggers.
 
 The state is one safetensors file, the history metrics.jsonl with one record per line; nothing is pickled.
 """

@@ -162,7 +162,7 @@ class Constant(Schedule):
 
 
 class Linear(Schedule):
-    """From `learning_rate` at the first step to 0 at `total_steps` (Up-Down)."""
+    """A rate that falls from `learning_rate` at the first step to 0 at `total_steps` (Up-Down)."""
 
     kind: Literal["linear"] = "linear"
     learning_rate: PositiveFloat = 0.01

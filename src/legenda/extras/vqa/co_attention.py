@@ -1,4 +1,4 @@
-"""What questions and expressions share: data sets with stored regions, word vectors in GloVe's layout, and models."""
+"""Base of questions and expressions: data sets with stored regions, word vectors in GloVe's layout, and models."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from legenda.tasks.reporting import ReportedTask
 
 _BATCH_SIZE = 100
 _LITERALS = {"<pad>": "PAD", "<unk>": "UNK", "<cls>": "CLS"}
-"""What MCAN's code looks up for its special words."""
+"""The words that MCAN's code looks up for its special words."""
 _MAX_LINE = 1 << 20
 """Characters of a line."""
 

@@ -56,7 +56,7 @@ class SceneQuestion:
 
     @property
     def answer_type(self) -> str:
-        """As VQA sorts answers: yes/no, number or other."""
+        """The kind of the answer as VQA sorts them: yes/no, number or other."""
         if self.answer in ("yes", "no"):
             return "yes/no"
         return "number" if self.answer.isdecimal() else "other"
