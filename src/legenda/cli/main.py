@@ -46,6 +46,9 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command; exit with code 2 for a LegendaError, 128 and its number for a signal."""
+    if arguments is None:
+        # no command multiplies large matrices in NumPy, and OpenBLAS's threads take longer to start than its import
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["help"]
     open_closed_streams()
     with _stop_by_signal() as received:
