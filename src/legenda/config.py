@@ -103,7 +103,7 @@ def descriptions(kind: type[BaseModel]) -> Mapping[str, str]:
     for base in kind.__mro__:
         if base.__module__.partition(".")[0] not in ("builtins", "pydantic"):
             texts = {**_read_descriptions(base), **texts}
-    return texts
+    return {name: texts[name] for name in kind.model_fields if name in texts}
 
 
 @cache

@@ -211,6 +211,10 @@ def test_other_host_names_are_refused_unless_allowed(connect, settings, allowed,
         assert (answer.status_code, "--allowed-host" in answer.json()["detail"]) == (400, True), host
 
 
+def test_fields_of_requests_are_described():
+    assert all(field.get("description") for field in Settings.model_json_schema()["properties"].values())
+
+
 def test_requests_set_what_the_server_leaves_open(served):
     pipeline = next(iter(served.values()))
     own = pipeline.captioner.generation_config

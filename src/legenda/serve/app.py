@@ -21,7 +21,7 @@ from fastapi.responses import HTMLResponse
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
-from legenda.config import merge
+from legenda.config import descriptions, merge
 from legenda.data.captions import KarpathyData
 from legenda.data.scenes import FAMILIES, draw_scene, make_scenes
 from legenda.errors import ConfigError, LegendaError, did_you_mean
@@ -52,13 +52,13 @@ _LIMITS = {"beam_size": 20, "max_length": 100, "temperature": 5, "seed": 2**31}
 """Fields of `GenerationConfig` that a request may set, and their greatest values in a request."""
 
 
-def _search_field(name: str) -> Any:
-    field = GenerationConfig.model_fields[name]
-    kind: Any = field.rebuild_annotation()
-    return Annotated[kind, Field(le=_LIMITS[name])] | None, Field(None, description=field.description)
+def _search_field(name: str, description: str) -> Any:
+    kind: Any = GenerationConfig.model_fields[name].rebuild_annotation()
+    return Annotated[kind, Field(le=_LIMITS[name])] | None, Field(None, description=description)
 
 
-_Search = create_model("_Search", **{name: _search_field(name) for name in _LIMITS})
+_TEXTS = descriptions(GenerationConfig)
+_Search = create_model("_Search", **{name: _search_field(name, _TEXTS[name]) for name in _LIMITS})
 
 
 class Settings(_Search):
