@@ -69,8 +69,8 @@ def _write(options: ReportCommand, out: Path) -> str:
         from legenda.report.predictions import write_prediction_report
 
         of_runs = [name for name in ("features", "overlays", "head") if getattr(report, name) is not None]
-        for name in (*of_runs, *search):
-            option = name.replace("_", "-")
+        if refused := [*of_runs, *search]:
+            option = refused[0].replace("_", "-")
             raise ConfigError(f"--{option} is for runs, and {names[0]} is a file of captions; leave it out")
         given = report.model_dump(include={"annotations", "images", "num_images"})
         return write_prediction_report(names, out, **given)

@@ -90,6 +90,10 @@ class TableOptions(Config):
     """Print the hours of the trainings that remain, measured in a few steps of each: before them, or without them."""
     search: Search = Field(default_factory=dict)
 
+    def search_of(self, table: PaperTable) -> Overrides:
+        """Return the search of a table's paper, with what the options set over it."""
+        return {**table.search, **self.search}
+
     @property
     def changes(self) -> tuple[str, ...]:
         """The changes of all recipes."""
@@ -236,7 +240,7 @@ def make_runs(table: PaperTable, options: TableOptions, out: Path) -> tuple[list
     for key in options.rows:
         if key not in rows:
             raise ConfigError(f"{table.name} has no row {key!r}; {did_you_mean(key, rows)}")
-    runs, ensembles, search = [], [], {**table.search, **options.search}
+    runs, ensembles, search = [], [], options.search_of(table)
     splits = {name: f" on {name}" for _, _, name in (metric.partition(" on ") for metric in table.metrics) if name}
     for key, row in rows.items():
         if options.rows and key not in options.rows:
@@ -398,7 +402,7 @@ def _write_table(
             scores.setdefault(row.key, []).append(evaluated)
     notes = {row.key: row.remark for row in runs if row.remark}
     notes |= {row.key: f"training failed: {failed[name]}" for row in runs for name in failed if row.uses(name)}
-    split, search = table.split or options.split, {**table.search, **options.search}
+    split, search = table.split or options.split, options.search_of(table)
     result = score_table(table, scores, notes, split, search, scenes=options.scenes)
     page, text = out / f"{table.name}.html", out / f"{table.name}.md"
     write_text(text, markdown(result))

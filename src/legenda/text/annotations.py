@@ -231,8 +231,8 @@ def _rows_in(file: Path, columns: Columns) -> list[Row]:
 
 def listed_rows(content: object, path: Path, columns: Columns) -> list[Row]:
     """Return the rows of a JSON list of objects."""
-    entries = conform(content, list[dict[str, object]], f"{path}: entry", _HINT)
-    return list(rows_of(((f"entry {number}", entry) for number, entry in enumerate(entries)), path, columns))
+    rows = conform(content, list[dict[str, object]], f"{path}: entry", _HINT)
+    return list(rows_of(((f"entry {number}", row) for number, row in enumerate(rows)), path, columns))
 
 
 def _below(row: Row, folder: Path) -> Row:
