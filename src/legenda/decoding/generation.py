@@ -244,6 +244,11 @@ def encode_inputs(model: SupportsGeneration, inputs: Regions | Memory | Tensor) 
     return inputs if isinstance(inputs, Memory) else model.encode(inputs)
 
 
+def to_numpy(values: Tensor) -> np.ndarray:
+    """Return a tensor as an array; half precision, of which NumPy has not all, becomes float32."""
+    return (values.float() if values.dtype in (torch.bfloat16, torch.float16) else values).detach().cpu().numpy()
+
+
 class TorchStepper(Stepper[Tensor]):
     """Step a decoder of PyTorch; see `Stepper`.
 
@@ -281,7 +286,7 @@ class TorchStepper(Stepper[Tensor]):
 
     def to_numpy(self, values: Tensor) -> np.ndarray:
         """Return a tensor as an array."""
-        return (values.float() if values.dtype in (torch.bfloat16, torch.float16) else values).detach().cpu().numpy()
+        return to_numpy(values)
 
     def normalize(self, scores: Float[Tensor, "B K V"]) -> Float[Tensor, "B K V"]:
         """Return scores as log-probabilities."""
@@ -298,8 +303,9 @@ class TorchStepper(Stepper[Tensor]):
         if allowed is not None:
             scores = scores.masked_fill(~self.own(allowed), float("-inf"))
         values, tokens = scores.topk(min(count, scores.shape[-1]), dim=-1)
-        chosen = values if scores is log_probs else log_probs.gather(-1, tokens)
-        return self.to_numpy(tokens), self.to_numpy(values), self.to_numpy(chosen)
+        best = self.to_numpy(values)
+        chosen = best if scores is log_probs else self.to_numpy(log_probs.gather(-1, tokens))
+        return self.to_numpy(tokens), best, chosen
 
     def _init_state(self, num_rows: int) -> State:
         if self.decoder.compiled_step is None:

@@ -12,14 +12,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from legenda.compute import CPU, RunOptions
 from legenda.config import merge
 from legenda.data.registry import Data, Split, data_settings
 from legenda.decoding import GenerationOutput
+from legenda.decoding.generation import to_numpy
 from legenda.decoding.search import search
 from legenda.errors import CheckpointError, ConfigError, LegendaError
 from legenda.evaluation.exported import ExportedRun, without_data
@@ -105,13 +105,9 @@ class TorchCaptioner:
 
 def to_arrays(output: GenerationOutput, regions: Regions) -> Captioned:
     """Return the output of a search over regions as arrays."""
-
-    def convert(values: Tensor) -> np.ndarray:
-        return (values.float() if values.dtype in (torch.bfloat16, torch.float16) else values).cpu().numpy()
-
-    arrays = (None if values is None else convert(values) for values in vars(output).values())
-    boxes = None if regions.boxes is None else convert(regions.boxes.float())
-    return Captioned(SearchOutput(*arrays), boxes, convert(regions.mask_or_ones))  # type: ignore[arg-type]
+    arrays = (None if values is None else to_numpy(values) for values in vars(output).values())
+    boxes = None if regions.boxes is None else to_numpy(regions.boxes.float())
+    return Captioned(SearchOutput(*arrays), boxes, to_numpy(regions.mask_or_ones))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
