@@ -1,16 +1,17 @@
 """Prepare the captions and boxes of COCO, and the captions of the photographs: one compact file.
 
-    python research/photo/coco.py DATA OUT
+    python research/photo/coco.py DATA OUT [flickr8k]
 
 writes OUT/vocabulary.txt, OUT/captions.npz and OUT/embedding.npy, vectors of the words to begin with. COCO's images
 of which no caption or box may be used in any stage are left out: those of coco_splits/withheld_photos.txt and
 Karpathy's validation and test images; so are all photographs of DATA/coco_photos and DATA/coco_photos_more, which later
-stages train and validate on. Takes about a minute.
+stages train and validate on. With `flickr8k`, the 5,999 training photographs of DATA/flickr8k follow them, to train on
+only, and later stages of OUT take them too. Takes about a minute.
 
 captions.npz: `ids` of COCO's images; `boxes` (0..4095) and `categories` of all of them, with `box_starts`; `coco` and
 `photo`: ids of the captions' words, 5 captions an image, `(images, 5, 18)`, after the words the end, then -1;
-`photo_ids`, `photo_classes`, the classes of things that each shows, `(photographs, 80)`, and `photo_split` of the
-photographs: `TRAIN`, `VALIDATION`, `MEASURED` or `UNUSED`.
+`photo_ids`, below 0 for Flickr8k, `photo_classes`, the classes of things that each shows, `(photographs, 80)`, and
+`photo_split` of the photographs: `TRAIN`, `VALIDATION`, `MEASURED` or `UNUSED`.
 """
 
 import gzip
@@ -23,6 +24,7 @@ from typing import Any
 
 import numpy as np
 from common import MODEL
+from PIL import Image
 
 from legenda.text import Vocabulary, ptb_tokenize
 from legenda.text.annotations import CaptionedImage, read_annotations
@@ -33,6 +35,10 @@ MIN_COUNT = 40
 """A word is in the vocabulary where the training captions hold it so often."""
 FILES = ("coco_photos/dataset_coco_photos.json.gz", "coco_photos_more/dataset_coco_photos_more.json.gz")
 """The two sets of photographs, in Karpathy's layout."""
+DETECTED = 0.5
+"""Score of a detection from which a photograph of Flickr8k, which has no true boxes, is taken to show a thing."""
+LONG_SIDE = 320
+"""Pixels of the longer side of all photographs."""
 TRAIN, VALIDATION, MEASURED, UNUSED = range(4)
 """Photographs that train, that choose among models, on which only numbers are measured, and surplus ones of sports."""
 SPORTS = frozenset(range(29, 39))
@@ -58,14 +64,49 @@ def coco_images(data: Path) -> list[CaptionedImage]:
     return [image for image in read_annotations(data / "coco_captions") if int(image.id) not in withheld]
 
 
-def read_photographs(data: Path) -> list[dict[str, Any]]:
-    """Return the entries of all photographs, in the order of the files, with the folder of each as `folder`."""
+def read_photographs(data: Path, *, flickr8k: bool = False) -> list[dict[str, Any]]:
+    """Return the entries of all photographs, in the order of the files, with the folder of each as `folder`.
+
+    flickr8k: whether Flickr8k's training photographs follow, with -1, -2, ... as `cocoid`.
+    """
     entries = []
     for name in FILES:
         with gzip.open(data / name) as file:
             folder = (data / name).parent
             entries += [entry | {"folder": folder / entry["filepath"]} for entry in json.load(file)["images"]]
+    if flickr8k:
+        folder = data / "flickr8k"
+        with gzip.open(folder / "dataset_flickr8k.json.gz") as file:
+            train = [entry for entry in json.load(file)["images"] if entry["split"] == "train"]
+        entries += [
+            entry | {"folder": folder / "images", "cocoid": -number} for number, entry in enumerate(train, start=1)
+        ]
     return entries
+
+
+def listed_photographs(data: Path, folder: Path) -> list[dict[str, Any]]:
+    """Return the entries of the photographs of a folder's captions.npz, in the order of its rows."""
+    ids = np.load(folder / "captions.npz")["photo_ids"]
+    return read_photographs(data, flickr8k=bool((ids < 0).any()))
+
+
+def open_photograph(entry: dict[str, Any]) -> Image.Image:
+    """Return a photograph in its own aspect; those of Flickr8k are stored as squares."""
+    image = Image.open(entry["folder"] / entry["filename"]).convert("RGB")
+    if "orig_width" in entry:
+        width, height = entry["orig_width"], entry["orig_height"]
+        scale = LONG_SIDE / max(width, height)
+        image = image.resize((round(width * scale), round(height * scale)), Image.Resampling.BICUBIC)
+    return image
+
+
+def detected_classes(data: Path, entries: Sequence[dict[str, Any]]) -> dict[int, set[int]]:
+    """Return the classes of things that the detector sees in each photograph of Flickr8k, by its id."""
+    stored = np.load(data / "flickr8k" / "detections_nanodetplus.npz")
+    classes, seen = stored["classes"], stored["scores"] >= DETECTED
+    slot = {name: row for row, name in enumerate(stored["filenames"].tolist())}
+    rows = [(entry["cocoid"], slot[entry["filename"]]) for entry in entries]
+    return {number: set(classes[row, seen[row]].tolist()) for number, row in rows}
 
 
 def split_photographs(entries: Sequence[dict[str, Any]], classes: Mapping[int, set[int]]) -> np.ndarray:
@@ -118,8 +159,8 @@ def word_vectors(captions: np.ndarray, words: int, channels: int = 256) -> np.nd
 
 def main() -> None:
     """Write the files."""
-    data, out = Path(sys.argv[1]), Path(sys.argv[2])
-    entries = read_photographs(data)
+    data, out, flickr8k = Path(sys.argv[1]), Path(sys.argv[2]), len(sys.argv) > 3
+    entries = read_photographs(data, flickr8k=flickr8k)
     photographs = {entry["cocoid"] for entry in entries}
     stored = np.load(data / "coco_boxes.npz")
     category = stored["category"]
@@ -127,6 +168,8 @@ def main() -> None:
     slot = {int(number): position for position, number in enumerate(stored["image_id"])}
     shown = {i: set(category[starts[slot[i]] : starts[slot[i] + 1]].tolist()) for i in photographs & slot.keys()}
     split = split_photographs(entries, shown)
+    if flickr8k:
+        shown |= detected_classes(data, [entry for entry in entries if entry["cocoid"] < 0])
     classes = np.zeros((len(entries), 80), bool)
     for row, entry in enumerate(entries):
         classes[row, list(shown.get(entry["cocoid"], ()))] = True

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 import numpy as np
-from coco import TRAIN, UNUSED, read_photographs
-from PIL import Image, ImageOps
+from coco import TRAIN, UNUSED, listed_photographs, open_photograph
+from PIL import ImageOps
 
 from legenda.io import atomic_write
 from legenda.photo.regions import MAX_THINGS
@@ -31,7 +31,7 @@ def view_rows(folder: Path, view: str) -> np.ndarray:
 def main() -> None:
     """Write the file."""
     data, out, view = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
-    entries, rows = read_photographs(data), view_rows(out, view)
+    entries, rows = listed_photographs(data, out), view_rows(out, view)
     vision = Vision.load(out)
     count = len(rows)
     arrays = {
@@ -47,8 +47,7 @@ def main() -> None:
     }
     started = time.time()
     for position, row in enumerate(rows):
-        entry = entries[row]
-        image = Image.open(entry["folder"] / entry["filename"]).convert("RGB")
+        image = open_photograph(entries[row])
         vectors = vision(ImageOps.mirror(image) if view == "mirrored" else image)
         things = vectors.things
         number = len(things.scores)

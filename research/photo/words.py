@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import safetensors.torch
 import torch
-from coco import MEASURED, TRAIN, VALIDATION, read_photographs
+from coco import MEASURED, TRAIN, VALIDATION, listed_photographs
 from sources import BoxedImages, caption_shares
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -65,7 +65,7 @@ def main() -> None:
     vectors, stored = load_vectors(out), np.load(out / "captions.npz")
     row, plain = vectors["rows"], int((stored["photo_split"] < 3).sum())
     split = stored["photo_split"][row]
-    tokens = [[ptb_tokenize(each["raw"]) for each in entry["sentences"]] for entry in read_photographs(data)]
+    tokens = [[ptb_tokenize(each["raw"]) for each in entry["sentences"]] for entry in listed_photographs(data, out)]
     train = np.flatnonzero(split == TRAIN)
     captions = [tokens[row[sample]] for sample in train if sample < plain]
     names, shares = count_words(captions)

@@ -46,6 +46,23 @@ def test_no_withheld_image_is_read(script):
     assert not set(ids.tolist()) & withheld_photos
 
 
+@pytest.mark.skipif(not (DATA / "flickr8k").exists(), reason="needs the shared data sets")
+def test_training_photographs_of_flickr8k_follow_those_of_coco(script):
+    captions = script("coco")
+    coco, both = captions.read_photographs(DATA), captions.read_photographs(DATA, flickr8k=True)
+    assert both[: len(coco)] == coco
+    more = both[len(coco) :]
+    assert len(more) == len({entry["filename"] for entry in more}) == 5999
+    assert {entry["split"] for entry in more} == {"train"}
+    shown = captions.detected_classes(DATA, more)
+    assert [*shown] == [entry["cocoid"] for entry in more] == [-number for number in range(1, 6000)]
+    splits = captions.split_photographs(both, {})
+    assert (splits[: len(coco)] == captions.split_photographs(coco, {})).all()
+    assert (splits[len(coco) :] == captions.TRAIN).all()
+    entry = next(entry for entry in more if entry["orig_width"] == 500 and entry["orig_height"] == 333)
+    assert captions.open_photograph(entry).size == (320, 213)
+
+
 def test_surplus_photographs_of_sports_are_left_out(script):
     captions = script("coco")
     entries = [{"cocoid": number, "split": "train", "folder": Path("coco_photos_more/images")} for number in range(400)]
