@@ -84,7 +84,7 @@ def create_multi_head(
     return attention
 
 
-def create_x_linear(
+def _create_x_linear(
     options: AttentionConfig, dim: int, num_heads: int, *, dropout: float, inner_dim: int | None, **_: bool
 ) -> XLinearAttention:
     """Return X-Linear attention; it has no projection after its heads, which are concatenated."""
@@ -94,7 +94,7 @@ def create_x_linear(
     return XLinearAttention(dim, num_heads, dropout=dropout, score_bias=score_bias, rescale=rescale)
 
 
-def create_memory(
+def _create_memory(
     options: AttentionConfig, dim: int, num_heads: int, *, dropout: float, inner_dim: int | None, **how: bool
 ) -> MemoryAttention:
     """Return dot-product attention with memory slots; it is as wide as the model, with an output layer and biases."""
@@ -125,8 +125,8 @@ ATTENTIONS: Registry[AttentionKind] = Registry(
     "attention",
     {
         "multi_head": AttentionKind(create_multi_head, frozenset(DECLARED) - {"memory_slots"}),
-        "x_linear": AttentionKind(create_x_linear, frozenset({"geometry", "distance", "window"})),
-        "memory": AttentionKind(create_memory, frozenset({"memory_slots"})),
+        "x_linear": AttentionKind(_create_x_linear, frozenset({"geometry", "distance", "window"})),
+        "memory": AttentionKind(_create_memory, frozenset({"memory_slots"})),
     },
 )
 """Attentions among regions by name."""

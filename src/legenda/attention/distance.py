@@ -19,7 +19,7 @@ from legenda.registry import Registry
 Scaling = Literal["sigmoid", "linear", "quadratic", "scalar"]
 DistanceInit = Literal["xavier", "one"]
 
-MAX_DISTANCE = 2.0
+_MAX_DISTANCE = 2.0
 """Upper bound of the rescaled distance in the piecewise functions (Eqs. 17 and 18)."""
 
 
@@ -96,9 +96,9 @@ class DistanceRescale(nn.Module):
                 # Eq. 7 without overflow where v - w r is large
                 return (1 + shift.exp()) * torch.sigmoid(weight * r - shift)
             case "linear":
-                return (weight * r).clamp(0.0, MAX_DISTANCE)
+                return (weight * r).clamp(0.0, _MAX_DISTANCE)
             case "quadratic":
-                return (weight * r.square()).clamp(0.0, MAX_DISTANCE)
+                return (weight * r.square()).clamp(0.0, _MAX_DISTANCE)
             case "scalar":
                 return weight * r
 

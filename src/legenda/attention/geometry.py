@@ -15,9 +15,9 @@ from torch.nn import functional as F
 from legenda.registry import Registry
 
 Bias = Literal["content", "query", "key"]
-BIASES: tuple[Bias, ...] = ("content", "query", "key")
+_BIASES: tuple[Bias, ...] = ("content", "query", "key")
 
-MIN_EXTENT = 1e-3
+_MIN_EXTENT = 1e-3
 """Lower bound of relative distances and box sides, so that every logarithm is finite."""
 
 _MIN_FACTOR = 1e-6
@@ -51,7 +51,7 @@ def grid_positions(boxes: Float[Tensor, "B N 4"], mask: Bool[Tensor, "B N"], gri
     corner, size = boxes[..., :2], boxes[..., 2:] - boxes[..., :2]
     padding = ~mask.unsqueeze(-1)
     side = size.masked_fill(padding, 0.0).sum(dim=1, keepdim=True) / mask.sum(dim=1)[:, None, None]
-    count = (1 / side.clamp(min=MIN_EXTENT)).round()
+    count = (1 / side.clamp(min=_MIN_EXTENT)).round()
     index = (corner * count).round()
     error = torch.maximum((corner * count - index).abs(), (size * count - 1).abs())
     is_grid = ((error < _GRID_TOLERANCE) | padding).all(dim=-1).all(dim=-1)
@@ -65,17 +65,17 @@ def relative_geometry(
     """Return the four features of each pair of boxes (NG-SAN, Eq. 8): row i is the query, column j the key.
 
     log(|x_i - x_j| / w_i), log(|y_i - y_j| / h_i), log(w_i / w_j), log(h_i / h_j) of centers, widths and heights,
-    with relative distances of at least `MIN_EXTENT`. They are ratios along one axis each, so pixels and fractions of
+    with relative distances of at least `_MIN_EXTENT`. They are ratios along one axis each, so pixels and fractions of
     the image give the same numbers. Padded boxes count as the whole image, which keeps their gradients finite.
     """
     if mask is not None:
         image = boxes.new_tensor([0.0, 0.0, 1.0, 1.0])
         boxes = torch.where(mask.unsqueeze(-1), boxes, image)
     low, high = boxes[..., :2], boxes[..., 2:]
-    center, size = (low + high) / 2, (high - low).clamp(min=MIN_EXTENT)
+    center, size = (low + high) / 2, (high - low).clamp(min=_MIN_EXTENT)
     distance = (center.unsqueeze(2) - center.unsqueeze(1)).abs() / size.unsqueeze(2)
     log_size = size.log()
-    return torch.cat([distance.clamp(min=MIN_EXTENT).log(), log_size.unsqueeze(2) - log_size.unsqueeze(1)], dim=-1)
+    return torch.cat([distance.clamp(min=_MIN_EXTENT).log(), log_size.unsqueeze(2) - log_size.unsqueeze(1)], dim=-1)
 
 
 def as_weights_of(layer: nn.Linear, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -101,7 +101,7 @@ class GeometryEmbedding(nn.Module):
 def geometric_biases(geometry: str) -> tuple[Bias, ...]:
     """Return the biases that a geometry names, such as "query+key"; empty where it names others."""
     parts = geometry.split("+")
-    return tuple(bias for bias in BIASES if bias in parts) if set(parts) <= set(BIASES) else ()
+    return tuple(bias for bias in _BIASES if bias in parts) if set(parts) <= set(_BIASES) else ()
 
 
 class GeometryBias(nn.Module):
@@ -202,7 +202,7 @@ GEOMETRIES: Registry[Callable[..., nn.Module | None]] = Registry(
     {
         **dict.fromkeys(("none", *BOX_EMBEDDINGS), lambda *_: None),  # the scores do not read them
         "relative": RelativeBias,
-        **dict.fromkeys(BIASES, GeometryBias),
+        **dict.fromkeys(_BIASES, GeometryBias),
     },
 )
 """Geometries by name: a function of `(options, dim, num_heads, head_dim)` that returns the attention's `score_bias`,

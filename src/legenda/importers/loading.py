@@ -219,7 +219,7 @@ def _parse_pickle(content: object, path: Path) -> tuple[str, ...]:
     raise DataError(f"{path} contains no vocabulary; give infos_*.pkl of AoANet or vocab.pkl of MD-SAN")
 
 
-def set_caption_vocabulary(model: Captioner, vocabulary: TokenSource, answers: TokenSource, source: str) -> None:
+def _set_caption_vocabulary(model: Captioner, vocabulary: TokenSource, answers: TokenSource, source: str) -> None:
     """Set the vocabulary of a captioner, where one is given, and the special token ids of its generation.
 
     Raise ConfigError for answers and for a vocabulary of another kind, and DataError for one of another size.
@@ -246,7 +246,7 @@ class Importer:
     """
 
     build: Callable[..., Model]
-    set_vocabulary: Callable[[Any, TokenSource, TokenSource, str], None] = set_caption_vocabulary
+    set_vocabulary: Callable[[Any, TokenSource, TokenSource, str], None] = _set_caption_vocabulary
 
 
 IMPORTERS: Registry[Importer] = Registry(

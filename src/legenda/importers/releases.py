@@ -90,7 +90,7 @@ def load_xlan(weights: StateDictMapper, *, num_heads: int | None = None, **optio
         **sizes(weights, "attention.layers.0.encoder_attn", num_heads),
     }
     model = create_model("xlan", **{**config, **options})
-    return weights.load_into(model, read_names("xlan") | region_norm(weights))
+    return weights.load_into(model, read_names("xlan") | _region_norm(weights))
 
 
 def sizes(weights: StateDictMapper, block: str, num_heads: int | None) -> dict[str, Any]:
@@ -103,11 +103,11 @@ def sizes(weights: StateDictMapper, block: str, num_heads: int | None) -> dict[s
     heads = dim // head_dim
     if num_heads not in (None, heads):
         raise CheckpointError(f"{weights.source} holds {name} for {heads} heads, not {num_heads}; give {heads}")
-    normed = bool(region_norm(weights))
+    normed = bool(_region_norm(weights))
     return {"feature_dim": feature_dim, "dim": dim, "num_heads": heads, "mid_dim": mid_dim, "region_norm": normed}
 
 
-def region_norm(weights: StateDictMapper) -> dict[str, ReleasedName]:
+def _region_norm(weights: StateDictMapper) -> dict[str, ReleasedName]:
     """Return the released name of the regions' layer normalization, which depends on dropout, if there is one."""
     name = next((name for name in ("att_embed.2", "att_embed.3") if f"{name}.weight" in weights), None)
     return {} if name is None else {"encoder.norm": name}
@@ -132,7 +132,7 @@ def load_xtransformer(weights: StateDictMapper, *, num_heads: int | None = None,
     if feed_forward is not None:
         config["ff_dim"] = weights.size(feed_forward)
     model = create_model("xtransformer", **{**config, **options})
-    return weights.load_into(model, read_names("xtransformer") | region_norm(weights))
+    return weights.load_into(model, read_names("xtransformer") | _region_norm(weights))
 
 
 def _position_base(weights: StateDictMapper, dim: int) -> float:

@@ -71,7 +71,7 @@ class Backbone(nn.Module):
         """
         super().__init__()
         self.config = config
-        self.net = build_network(config) if net is None else net
+        self.net = _build_network(config) if net is None else net
         self.register_buffer("mean", torch.tensor(mean).reshape(3, 1, 1))
         self.register_buffer("std", torch.tensor(std).reshape(3, 1, 1))
         if config.gradient_checkpointing and not isinstance(self.net, nn.Sequential):
@@ -152,11 +152,11 @@ def _enable_checkpointing(net: object, name: str) -> None:
         raise ConfigError(f"{name} has no gradient checkpointing; leave data.gradient_checkpointing out") from error
 
 
-def build_network(config: BackboneConfig) -> nn.Module:
+def _build_network(config: BackboneConfig) -> nn.Module:
     """Return the network of an architecture with random weights."""
     kind, _, name = config.name.partition(":")
     if kind == "torchvision":
-        return feature_layers(import_extra("torchvision", "vision").models.get_model(name, weights=None), config.name)
+        return _feature_layers(import_extra("torchvision", "vision").models.get_model(name, weights=None), config.name)
     if kind == "timm":
         return import_extra("timm", "vision").create_model(name, features_only=True, out_indices=(-1,))
     if kind == "hf":
@@ -166,7 +166,7 @@ def build_network(config: BackboneConfig) -> nn.Module:
     raise ConfigError(f"{config.name} is no backbone that is trained; name torchvision:MODEL, timm:MODEL or hf:MODEL")
 
 
-def feature_layers(model: Any, name: str) -> nn.Sequential:
+def _feature_layers(model: Any, name: str) -> nn.Sequential:
     """Return the layers of a classifier of torchvision up to its last feature map; raise ConfigError without one."""
     if hasattr(model, "layer4"):
         first = nn.Sequential(model.conv1, model.bn1, model.relu, model.maxpool)
@@ -181,8 +181,8 @@ def feature_layers(model: Any, name: str) -> nn.Sequential:
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Mean and standard deviation of red, green and blue, in 0..1, by which networks of ImageNet normalize pixels."""
-DOWNLOAD_HINT = "add --allow-download (in Python, allow_download=True) to fetch it, or name it with --extractor"
-IMAGE_SIZE = 224
+_DOWNLOAD_HINT = "add --allow-download (in Python, allow_download=True) to fetch it, or name it with --extractor"
+_IMAGE_SIZE = 224
 """The side of images as pixels, by default."""
 
 
@@ -204,7 +204,7 @@ def load_backbone(
         backbone = _load_hf(model, image_size, options, allow_download)
     else:
         model, _, file = model.partition(":")
-        config = BackboneConfig(name=f"{kind}:{model}", image_size=image_size or IMAGE_SIZE).replace(**options)
+        config = BackboneConfig(name=f"{kind}:{model}", image_size=image_size or _IMAGE_SIZE).replace(**options)
         load = {"torchvision": _load_torchvision, "timm": _load_timm}[kind]
         try:
             backbone = Backbone(config, *load(config, model, file, allow_download))
@@ -222,24 +222,24 @@ def load_backbone(
     return backbone
 
 
-Loaded = tuple[nn.Module, Any, Any]
+_Loaded = tuple[nn.Module, Any, Any]
 """A network, and the mean and the standard deviation of its pixels."""
 
 
-def _load_torchvision(config: BackboneConfig, model: str, file: str, allow_download: bool) -> Loaded:
+def _load_torchvision(config: BackboneConfig, model: str, file: str, allow_download: bool) -> _Loaded:
     models = import_extra("torchvision", "vision").models
     if file:
         net = models.get_model(model, weights=None)
         net.load_state_dict(read_tensors(Path(file), f"name weights of {model}"))
     else:
         net = load_published(models.get_model_builder(model), model, allow_download)
-    return feature_layers(net, config.name), IMAGENET_MEAN, IMAGENET_STD
+    return _feature_layers(net, config.name), IMAGENET_MEAN, IMAGENET_STD
 
 
-def _load_timm(config: BackboneConfig, model: str, file: str, allow_download: bool) -> Loaded:
+def _load_timm(config: BackboneConfig, model: str, file: str, allow_download: bool) -> _Loaded:
     timm = import_extra("timm", "vision")
     if not (file or allow_download):
-        raise ConfigError(f"{config.name} is not on this machine; {DOWNLOAD_HINT}")
+        raise ConfigError(f"{config.name} is not on this machine; {_DOWNLOAD_HINT}")
     overlay = {"pretrained_cfg_overlay": {"file": file}} if file else {}
     net = timm.create_model(model, pretrained=True, features_only=True, out_indices=(-1,), **overlay)
     published: Mapping[str, object] = net.pretrained_cfg
@@ -249,7 +249,7 @@ def _load_timm(config: BackboneConfig, model: str, file: str, allow_download: bo
 def _load_hf(name: str, image_size: int | None, options: dict[str, bool], allow_download: bool) -> Backbone:
     model, processor = load_pretrained(name, "AutoModel", allow_download=allow_download)
     size = getattr(processor, "crop_size", None) or processor.size
-    side = image_size or int(size.get("height") or size.get("shortest_edge") or IMAGE_SIZE)
+    side = image_size or int(size.get("height") or size.get("shortest_edge") or _IMAGE_SIZE)
     architecture = json.loads(model.config.to_json_string(use_diff=False))
     config = BackboneConfig(name="hf", image_size=side, architecture=architecture).replace(**options)
     mean, std = (values or [0.5] * 3 for values in (processor.image_mean, processor.image_std))
@@ -278,7 +278,7 @@ def hub_errors(name: str, *, allow_download: bool) -> Iterator[None]:
         yield
     except Exception as error:  # the hub, its cache and its files raise exceptions of any type
         if not (allow_download or Path(name).is_dir()):
-            raise ConfigError(f"hf:{name} is not complete on this machine; {DOWNLOAD_HINT}") from error
+            raise ConfigError(f"hf:{name} is not complete on this machine; {_DOWNLOAD_HINT}") from error
         raise ConfigError(
             f"hf:{name} cannot be loaded ({first_line(error)}); name a model of the hub or a folder"
         ) from error
@@ -294,5 +294,5 @@ def load_published(build: Any, name: str, allow_download: bool) -> Any:
     published: Any = get_model_weights(build)
     file = Path(urlsplit(published.DEFAULT.url).path).name
     if not (allow_download or Path(torch.hub.get_dir(), "checkpoints", file).is_file()):
-        raise ConfigError(f"torchvision:{name} is not on this machine; {DOWNLOAD_HINT}")
+        raise ConfigError(f"torchvision:{name} is not on this machine; {_DOWNLOAD_HINT}")
     return verified(lambda: build(weights="DEFAULT"), f"torchvision:{name}", "name a file, torchvision:MODEL:FILE")

@@ -18,9 +18,9 @@ from legenda.errors import ConfigError, DataError, first_line, import_extra
 from legenda.io import coco_number
 from legenda.metrics.evaluation import Scores
 
-PROMPT = "A photo depicts "
+_PROMPT = "A photo depicts "
 """The prefix of every caption and reference (section 3)."""
-WEIGHT = 2.5
+_WEIGHT = 2.5
 """The factor of the cosine (section 3)."""
 _BATCH = 32
 
@@ -47,7 +47,7 @@ class ClipModel:
     def embed_texts(self, texts: Sequence[str]) -> Float[Tensor, "N D"]:
         """Return the features of texts, which follow the prompt and are cut to the model's length."""
         length = self._model.config.text_config.max_position_embeddings
-        prompted = [PROMPT + text for text in texts]
+        prompted = [_PROMPT + text for text in texts]
         tokens = self._tokenizer(prompted, padding=True, truncation=True, max_length=length, return_tensors="pt")
         pooled = self._model.text_model(
             input_ids=tokens["input_ids"].to(self._model.device),
@@ -71,7 +71,7 @@ def load_clip(name: str, device: str = "cpu") -> ClipModel:
 
 def clip_score(images: Float[Tensor, "N D"], captions: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
     """Return 2.5 max(cos(c, v), 0) of each caption c and its image v, both of length 1 (Eq. 1)."""
-    return WEIGHT * (captions * images).sum(dim=-1).clamp(min=0)
+    return _WEIGHT * (captions * images).sum(dim=-1).clamp(min=0)
 
 
 def ref_clip_score(

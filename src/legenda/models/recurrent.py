@@ -68,10 +68,10 @@ class RecurrentDecoder(Decoder[S]):
         self, tokens: Int[Tensor, "B K T"], memory: Memory, real: Bool[Tensor, "B K T"] | None = None
     ) -> Float[Tensor, "*positions V"]:
         """Decode token by token; embeddings and output layer are computed for all positions at once."""
-        rows, (once, maps) = EndingRows(tokens.shape, real), self.maps()
+        rows, (once, maps) = _EndingRows(tokens.shape, real), self.maps()
         if real is not None:
             memory = memory[rows.images]
-            maps = [LoopMap.of(part, [images * rows for images, rows in rows.sizes]) for part in maps]
+            maps = [_LoopMap.of(part, [images * rows for images, rows in rows.sizes]) for part in maps]
         state = self.start(memory, tokens.shape[1], once)
         outputs = []
         for gates, size in rows.steps(once[0](self.embed(rows.pack(tokens)))):
@@ -87,7 +87,7 @@ def _has_hooks(layer: nn.Module) -> bool:
     return any(map(len, hooks))
 
 
-class LoopMap:
+class _LoopMap:
     """A linear map in a loop whose weight gets its gradient in one product after all steps, not in one in each.
 
     What is added to the products carries the gradients of all steps back together: the bias, or zeros.
@@ -106,7 +106,7 @@ class LoopMap:
         if not is_plain or not torch.is_grad_enabled():
             return part
         weight, bias = part.keywords.values() if isinstance(part, partial) else (part.weight, part.bias)
-        return LoopMap(weight, bias, rows)
+        return _LoopMap(weight, bias, rows)
 
     def __call__(self, x: Float[Tensor, "B K I"]) -> Float[Tensor, "B K O"]:
         """Return the product of the next step."""
@@ -116,7 +116,7 @@ class LoopMap:
 
 
 class _Added(torch.autograd.Function):
-    """The addend of a `LoopMap` for `count` rows; its gradient is that of the outputs, which gives the weight's."""
+    """The addend of a `_LoopMap` for `count` rows; its gradient is that of the outputs, which gives the weight's."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, added: Tensor, count: int, inputs: list[Tensor]) -> Tensor:  # noqa: ARG004
@@ -130,7 +130,7 @@ class _Added(torch.autograd.Function):
         return gradient.t() @ inputs, gradient.sum(dim=0), None, None
 
 
-class EndingRows:
+class _EndingRows:
     """Rows of different lengths, sorted so that at each position the first rows of the first images go on.
 
     Packed tensors hold these positions `(S, ...)`, one position of all rows after the other; rows of the images that go

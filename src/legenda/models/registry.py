@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound="type[ModelConfig]")
 
-COMMON_FIELDS = ("vocab_size", "feature_dim", "dim", "num_heads", "ff_dim")
+_COMMON_FIELDS = ("vocab_size", "feature_dim", "dim", "num_heads", "ff_dim")
 """What the decoder of another model takes over from the model that it is in, unless its own options name it."""
 
 
@@ -247,7 +247,7 @@ def _decoder_config(name: str, config: ModelConfig) -> CaptionerConfig | None:
         raise ConfigError(f'{name} needs the name of its decoder; write decoder={{"name": "transformer", ...}}')
     entry = describe_decoder(other)
     fields = set(entry.config.model_fields)
-    common = {key: getattr(config, key) for key in COMMON_FIELDS if key in fields and hasattr(config, key)}
+    common = {key: getattr(config, key) for key in _COMMON_FIELDS if key in fields and hasattr(config, key)}
     common |= {"feature_dim": config.memory_dim, "dim": config.memory_dim}
     decoder_config = merge(entry.config, {**entry.settings, **common, **options}, f"{name}.decoder")
     if not isinstance(decoder_config, CaptionerConfig):
