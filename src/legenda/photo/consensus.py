@@ -29,7 +29,7 @@ from legenda.text.ngrams import MAX_ORDER, Ngram, ngrams
 CONSENSUS = "consensus.safetensors"
 INPUTS = START_WORD
 """Channels of the whole image, region 0, from which the mean is predicted."""
-UNLIKELY = 0.5
+_UNLIKELY = 0.5
 """Probability of a thing below which a caption that names it scores less."""
 _HINT = "install legenda again, or remove consensus from the model's config.json"
 
@@ -81,7 +81,7 @@ class Consensus:
         whole: the features of region 0, `(B, WIDTH)`. captions: token ids without EOS.
         """
         expected = self.expected_cider(whole, captions)
-        return expected - self.tensors["penalty"] * self._improbability(whole, captions, UNLIKELY)
+        return expected - self.tensors["penalty"] * self._improbability(whole, captions, _UNLIKELY)
 
     def expected_cider(self, whole: np.ndarray, captions: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:
         """Return the expected CIDEr of K captions of each of B images, `(B, K)`."""

@@ -31,17 +31,19 @@ START_VISUAL = CLASSES
 START_GLOBAL = START_VISUAL + VISUAL
 START_DENSE = START_GLOBAL + GLOBAL
 START_WORD = START_DENSE + DENSE
-START_SCALARS = START_WORD + 2 * WORD
-WIDTH = START_SCALARS + SCALARS
+_START_SCALARS = START_WORD + 2 * WORD
+WIDTH = _START_SCALARS + SCALARS
 """Channels of a region."""
 MAX_THINGS = 20
 """Things of an image that become regions, those with the best scores."""
 MIN_SCORE = 0.25
 """Least score of a thing that becomes a region."""
-IS_WHOLE, SEES_PIXELS, IS_PART, IS_THING, IS_WORD, IS_PHRASE, SCORE, ROOT_AREA = range(START_SCALARS, START_SCALARS + 8)
-CENTER, SIDES, SHARE, LOG_SHARE, LIFT = (START_SCALARS + number for number in (8, 10, 12, 13, 14))
+IS_WHOLE, SEES_PIXELS, IS_PART, IS_THING, IS_WORD, IS_PHRASE, SCORE, ROOT_AREA = range(
+    _START_SCALARS, _START_SCALARS + 8
+)
+CENTER, SIDES, SHARE, LOG_SHARE, LIFT = (_START_SCALARS + number for number in (8, 10, 12, 13, 14))
 """CENTER and SIDES are two channels each, x and y."""
-NUM_THINGS = START_SCALARS + 15
+_NUM_THINGS = _START_SCALARS + 15
 
 
 def fill_things(
@@ -62,7 +64,7 @@ def fill_things(
     features[1 : 1 + count, CENTER : CENTER + 2] = (things[:, :2] + things[:, 2:]) / 2 - 0.5
     features[1 : 1 + count, SIDES : SIDES + 2] = sides
     features[0, :CLASSES] = np.log1p(np.bincount(classes, scores, minlength=CLASSES))
-    features[0, NUM_THINGS] = np.log1p(count) / 2
+    features[0, _NUM_THINGS] = np.log1p(count) / 2
 
 
 def fill_whole(features: np.ndarray, boxes: np.ndarray) -> None:
@@ -75,7 +77,7 @@ NUM_WORDS = 16
 """Single words among an image's predicted ones."""
 NUM_PHRASES = 6
 """Predicted pairs of words, such as "black dog"."""
-SUFFICIENT_SIDE = 832
+_SUFFICIENT_SIDE = 832
 """Pixels of the longer side of an image that suffice, twice as many as the larger input of the two networks."""
 
 
@@ -123,7 +125,7 @@ class WordTable:
         words = _largest(scores[:, : self.num_words], NUM_WORDS)
         chosen = np.concatenate([words, self.num_words + _largest(scores[:, self.num_words :], NUM_PHRASES)], axis=1)
         of_words = features[:, -(NUM_WORDS + NUM_PHRASES) :]
-        of_words[..., START_WORD:START_SCALARS] = self.vectors[chosen]
+        of_words[..., START_WORD:_START_SCALARS] = self.vectors[chosen]
         share = np.take_along_axis(shares, chosen, axis=1)
         of_words[..., SHARE] = 3 * share
         of_words[..., LOG_SHARE] = np.log(share) / 4
@@ -157,7 +159,7 @@ class RegionMaker:
     def predict(self, vectors: ImageVectors) -> np.ndarray:
         """Return the predicted shares of captions that hold each word or pair of words, `(W,)`."""
         x = self.tensors["hidden.weight"] @ self._normalize(vectors) + self.tensors["hidden.bias"]
-        x = self.tensors["words.weight"] @ gelu(x) + self.tensors["words.bias"]
+        x = self.tensors["words.weight"] @ _gelu(x) + self.tensors["words.bias"]
         return 1 / (1 + np.exp(-x))
 
     def _normalize(self, vectors: ImageVectors) -> np.ndarray:
@@ -190,7 +192,7 @@ class RegionMaker:
         return features, boxes
 
 
-def gelu(x: np.ndarray) -> np.ndarray:
+def _gelu(x: np.ndarray) -> np.ndarray:
     """Return the Gaussian error linear unit of x, by its approximation with tanh (Hendrycks and Gimpel, 2016)."""
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
@@ -202,13 +204,13 @@ def load_photo(model: str, *, compute: object) -> Extractor:  # noqa: ARG001 - t
     """
     vision, maker = load_vision(), RegionMaker.load(ASSETS / PACKAGED)
     return Extractor(
-        "photo", lambda images: [maker.regions(vision(image)) for image in images], sufficient_side=SUFFICIENT_SIDE
+        "photo", lambda images: [maker.regions(vision(image)) for image in images], sufficient_side=_SUFFICIENT_SIDE
     )
 
 
 NAMED_SCORE = 0.4
 """Least score of a thing that a caption of things names; on 150 photographs three of four such boxes were right."""
-KIND_SHARE = 0.5
+_KIND_SHARE = 0.5
 """Least probability of a kind that a caption names; of 50 photographs without things of good score which have such a
 kind, human captions name it in 24, and many others show it (of 113 above 0.2, in 47)."""
 _NAMED = 3
@@ -252,7 +254,7 @@ def name_kind(image: Image.Image) -> str | None:
     for name, share in zip(names, load_vision().classify(image).tolist(), strict=True):
         shares[name] += share
     best = max(shares, key=lambda name: shares[name])
-    return best if shares[best] >= KIND_SHARE else None
+    return best if shares[best] >= _KIND_SHARE else None
 
 
 def describe_things(things: Sequence[Thing], image: Image.Image) -> str:

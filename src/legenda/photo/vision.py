@@ -21,7 +21,7 @@ from legenda.runtime.search import log_softmax
 
 CLASSES = 80
 """Classes of COCO, which the detector knows."""
-STRIDES = (8, 16, 32, 64)
+_STRIDES = (8, 16, 32, 64)
 """Pixels between the detector's anchors on each of its levels."""
 BINS = 8
 """Bins of the distribution of each side's distance, in strides."""
@@ -64,8 +64,8 @@ def detect(anchors: np.ndarray, height: int, width: int) -> Things:
 
 def _decode(distances: np.ndarray, anchors: np.ndarray, height: int, width: int) -> np.ndarray:
     """Return the boxes `(n, 4)` in 0..1 of n anchors, from the logits of their distances, `(4 * BINS, n)`."""
-    columns = np.array([-(-width // stride) for stride in STRIDES])
-    rows = np.array([-(-height // stride) for stride in STRIDES])
+    columns = np.array([-(-width // stride) for stride in _STRIDES])
+    rows = np.array([-(-height // stride) for stride in _STRIDES])
     ends = np.cumsum(rows * columns)
     level = np.searchsorted(ends, anchors, side="right")
     cell = anchors - (ends - rows * columns)[level]
@@ -73,7 +73,7 @@ def _decode(distances: np.ndarray, anchors: np.ndarray, height: int, width: int)
     bins = distances.reshape(4, BINS, -1)
     shares = np.exp(bins - bins.max(1, keepdims=True))
     left, top, right, bottom = (shares * np.arange(BINS)[:, np.newaxis]).sum(1) / shares.sum(1)
-    step = np.array(STRIDES)[level]
+    step = np.array(_STRIDES)[level]
     corners = [(x - left) * step / width, (y - top) * step / height]
     corners += [(x + right) * step / width, (y + bottom) * step / height]
     return np.stack(corners, axis=1).clip(0, 1).astype(np.float32)

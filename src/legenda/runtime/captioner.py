@@ -37,7 +37,7 @@ GRID_BOXES = "boxes_of_grid"
 """The encoder's output with the boxes `(B, N, 4)` of the regions that it makes of pixels."""
 OF_RUN = ("summary", "extractor", *ChoiceConfig.model_fields)
 """The parts of a run's config.json that an export takes over."""
-MAX_BYTES = 2**31
+_MAX_BYTES = 2**31
 """The largest ONNX file; the format itself ends there."""
 _HINT = "export the model again"
 
@@ -114,7 +114,7 @@ def read_exported(folder: Path) -> tuple[ExportedModel, Vocabulary]:
         raise CheckpointError(str(error) if isinstance(error, DataError) else f"{path}: {error}") from error
     if settings.format != "onnx":
         raise CheckpointError(f"{folder} holds files of torch.export; export the model with --format onnx")
-    for name, limit in ((ENCODER, MAX_BYTES), (DECODER, MAX_BYTES), (VOCABULARY, MAX_BYTES >> 5)):
+    for name, limit in ((ENCODER, _MAX_BYTES), (DECODER, _MAX_BYTES), (VOCABULARY, _MAX_BYTES >> 5)):
         _check_file(folder / name, limit, settings.digests.get(name))
     try:
         tokens = conform(read_json(folder / VOCABULARY, _HINT), list[str], folder / VOCABULARY, _HINT)
@@ -343,12 +343,12 @@ class OnnxCaptioner:
 
 
 def open_sessions(paths: Sequence[Path], hint: str = "export the model again") -> list[InferenceSession]:
-    """Return the sessions of files, which are opened at the same time; otherwise as `open_session`."""
+    """Return the sessions of files, which are opened at the same time; otherwise as `_open_session`."""
     with ThreadPoolExecutor(len(paths)) as pool:
-        return list(pool.map(partial(open_session, hint=hint), paths))
+        return list(pool.map(partial(_open_session, hint=hint), paths))
 
 
-def open_session(path: Path, hint: str = "export the model again") -> InferenceSession:
+def _open_session(path: Path, hint: str = "export the model again") -> InferenceSession:
     """Return a session of ONNX Runtime, which has no operators but its own and reads no file of another folder.
 
     Raise CheckpointError with the hint for a file that is missing or damaged.

@@ -278,7 +278,7 @@ class _Continuations:
     lengths: np.ndarray
 
 
-RELEASED_SCORE = np.float32(-1000)
+_RELEASED_SCORE = np.float32(-1000)
 """Sum of log-probabilities from which a released slot goes on: so low that unfinished hypotheses take the slot."""
 
 
@@ -313,7 +313,7 @@ class _BeamGroup(Generic[A]):
             self._add_finished(ends & ~self.released, num_beams)
             self.released = self.released | ends
             self.is_finished = ends
-            sums = np.where(ends, RELEASED_SCORE, self.beams.sum_log_probs)
+            sums = np.where(ends, _RELEASED_SCORE, self.beams.sum_log_probs)
             self.beams = replace(self.beams, sum_log_probs=sums)
         return best.parents, best.tokens
 
@@ -381,7 +381,7 @@ class _BeamGroup(Generic[A]):
         return self.beams
 
 
-MAX_SETS = 6
+_MAX_SETS = 6
 """Sets of tokens, of which each doubles the number of beams."""
 
 
@@ -397,8 +397,8 @@ class _ConstrainedGroup(_BeamGroup[A]):
         super().__init__(stepper)
         self.config = stepper.config.replace(finished_beams="keep")
         sets = self.config.required_tokens
-        if len(sets) > MAX_SETS:
-            raise ConfigError(f"at most {MAX_SETS} sets of words can be required, not {len(sets)}; name fewer")
+        if len(sets) > _MAX_SETS:
+            raise ConfigError(f"at most {_MAX_SETS} sets of words can be required, not {len(sets)}; name fewer")
         self._last = 2 ** len(sets) - 1
         self._states = np.zeros(1, np.int64)
         """The state of each beam, bit i for set i; the same for all images."""
