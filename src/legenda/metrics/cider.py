@@ -19,7 +19,7 @@ from legenda.run_folder import ASSETS, PACKAGED, VOCABULARY
 from legenda.text import Vocabulary
 from legenda.text.ngrams import MAX_ORDER, Comparison, DocumentFrequencies, Tokens
 
-SIGMA = 6.0
+_SIGMA = 6.0
 COCO = "coco"
 """The name of the document frequencies that the package holds."""
 
@@ -67,7 +67,7 @@ def similarities(words: Comparison, df: DocumentFrequencies | None = None, *, cl
         return values
     bigrams = (table.lengths - 1).clip(min=0)
     gaps = np.abs(bigrams[words.candidates] - bigrams[words.references])
-    return values * np.array([math.exp(-(gap**2) / (2 * SIGMA**2)) for gap in range(gaps.max() + 1)])[gaps]
+    return values * np.array([math.exp(-(gap**2) / (2 * _SIGMA**2)) for gap in range(gaps.max() + 1)])[gaps]
 
 
 def _sums(rows: np.ndarray, orders: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:

@@ -77,7 +77,7 @@ class Scores(Generic[Image]):
         }
 
 
-SCORED = "the references scored"
+_SCORED = "the references scored"
 """The default source of document frequencies."""
 
 
@@ -112,7 +112,7 @@ def evaluate(
     tokenize = (lambda caption: caption) if tokenized else _tokenize
     candidates = [tokenize(caption) for caption in predictions.values()]
     groups = [[tokenize(caption) for caption in references[image]] for image in predictions]
-    given, source = (None, SCORED) if df is None else resolve_document_frequencies(df, (), tokenized=tokenized)
+    given, source = (None, _SCORED) if df is None else resolve_document_frequencies(df, (), tokenized=tokenized)
     captions = CaptionSet(candidates, groups, given, spice_jars)
 
     values: dict[str, _Values] = {}
@@ -220,7 +220,7 @@ def resolve_document_frequencies(
 ) -> tuple[DocumentFrequencies, str]:
     """Return document frequencies and their source; with None they are counted in `groups` of tokens."""
     if df is None:
-        return DocumentFrequencies.from_references(groups), SCORED
+        return DocumentFrequencies.from_references(groups), _SCORED
     if isinstance(df, DocumentFrequencies):
         return df, "document frequencies passed as df"
     _check_references(df.items())

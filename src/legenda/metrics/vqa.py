@@ -33,7 +33,7 @@ _TARGETS = (0.0, 0.3, 0.6, 0.9, 1.0)
 
 
 @cache
-def contractions() -> dict[str, str]:
+def _contractions() -> dict[str, str]:
     """Return the official replacement of each word without apostrophes, by the word in lower case."""
     table = tomllib.loads(files("legenda.metrics").joinpath("contractions.toml").read_text(encoding="utf-8"))
     return {word.replace("'", ""): word for word in table["with_apostrophes"].split()} | table["irregular"]
@@ -55,7 +55,7 @@ def normalize_answer(text: str) -> str:
         cleaned = cleaned.replace(mark, "" if next_to_space or grouped else " ")
     cleaned = _FULL_STOP.sub("", cleaned, count=_MAX_FULL_STOPS)
     words = (_NUMBERS.get(word, word) for word in cleaned.lower().split())
-    return " ".join(contractions().get(word, word) for word in words if word not in _ARTICLES)
+    return " ".join(_contractions().get(word, word) for word in words if word not in _ARTICLES)
 
 
 def vqa_accuracy(prediction: str, answers: Sequence[str]) -> float:

@@ -75,7 +75,7 @@ class Annotations:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class CocoCaption:
+class _CocoCaption:
     """An entry of `annotations` in COCO's captions_*.json."""
 
     image_id: Id
@@ -84,7 +84,7 @@ class CocoCaption:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class CocoImage:
+class _CocoImage:
     """An entry of `images` in COCO's files; domain: in nocaps' alone."""
 
     id: Id
@@ -93,7 +93,7 @@ class CocoImage:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class KarpathySentence:
+class _KarpathySentence:
     """A caption in Karpathy's layout."""
 
     raw: str
@@ -101,18 +101,18 @@ class KarpathySentence:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class KarpathyImage:
+class _KarpathyImage:
     """An image in Karpathy's layout."""
 
     filename: str
     split: str
-    sentences: list[KarpathySentence]
+    sentences: list[_KarpathySentence]
     filepath: str = ""
     cocoid: Id | None = None
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class VatexVideo:
+class _VatexVideo:
     """An entry of VATEX's lists; a test file may have no captions."""
 
     videoID: str  # noqa: N815
@@ -120,7 +120,7 @@ class VatexVideo:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class MsrvttSentence:
+class _MsrvttSentence:
     """A caption of MSR-VTT."""
 
     video_id: Id
@@ -128,7 +128,7 @@ class MsrvttSentence:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class MsrvttVideo:
+class _MsrvttVideo:
     """A video of MSR-VTT."""
 
     video_id: Id
@@ -144,7 +144,7 @@ def read_annotations(
 ) -> list[CaptionedImage]:
     """Read captioned images in any of these layouts, which is detected from the content.
 
-    - Karpathy's layout (dataset_*.json), see `parse_karpathy`;
+    - Karpathy's layout (dataset_*.json), see `_parse_karpathy`;
     - COCO's captions_*.json, or a folder of them: an image's id is COCO's number; its split is in the name of the file
       (captions_train2014.json) or in `lists`;
     - VATEX's lists and MSR-VTT's files, or a folder of them: an id is the video's; VATEX's splits are in the names;
@@ -261,7 +261,7 @@ def _read_file(path: Path, columns: Columns) -> Annotations:
     elif "videos" in content and "sentences" in content:
         images, splits = _msrvtt_videos(content, path), True
     elif "images" in content:
-        images, splits = parse_karpathy(content, path), True
+        images, splits = _parse_karpathy(content, path), True
     elif (rows := content.get("data") if "data" in content else None) and _are_objects(rows):
         return _of_rows(listed_rows(rows, path, columns), path)
     else:
@@ -295,7 +295,7 @@ def _without_empty(images: list[CaptionedImage], path: Path) -> list[CaptionedIm
     empty = [image.file for image in images for caption in image.captions if not caption.strip()]
     if not empty:
         return images
-    warn_of_empty(path, len(empty), f"image {empty[0]}")
+    _warn_of_empty(path, len(empty), f"image {empty[0]}")
     kept = []
     for image in images:
         chosen = [number for number, caption in enumerate(image.captions) if caption.strip()]
@@ -304,24 +304,24 @@ def _without_empty(images: list[CaptionedImage], path: Path) -> list[CaptionedIm
     return kept
 
 
-def warn_of_empty(source: object, count: int, first: str) -> None:
+def _warn_of_empty(source: object, count: int, first: str) -> None:
     """Warn of empty captions that are left out; first: the place of the first of them."""
     _LOG.warning("%s: left out %d empty caption%s, the first in %s", source, count, "s"[: count != 1], first)
 
 
-def parse_karpathy(content: object, path: Path) -> list[CaptionedImage]:
+def _parse_karpathy(content: object, path: Path) -> list[CaptionedImage]:
     """Return the images of JSON in Karpathy's layout that came from `path`, in its order.
 
     An image's id is its `cocoid` where it has one, else its file name without suffix. Raise DataError, naming the file
     and the key, for JSON that lacks a key, and for duplicate images.
     """
-    images = list(map(_karpathy_image, entries(content, "images", KarpathyImage, path, _HINT)))
+    images = list(map(_karpathy_image, entries(content, "images", _KarpathyImage, path, _HINT)))
     check_once(path, images, "id")
     check_once(path, images, "file")
     return images
 
 
-def _karpathy_image(image: KarpathyImage) -> CaptionedImage:
+def _karpathy_image(image: _KarpathyImage) -> CaptionedImage:
     captions = tuple(sentence.raw for sentence in image.sentences)
     tokens = tuple(
         tuple(map(sys.intern, sentence.tokens))  # one object per word: COCO has 6.5 million tokens
@@ -352,11 +352,11 @@ def _coco_annotations(content: Mapping[str, object], path: Path) -> Annotations:
     split = _named_split(path) or "train"
     captions, domains = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     captions_of: dict[str, str] = {}
-    for entry in entries(content, "annotations", CocoCaption, path, _HINT):
+    for entry in entries(content, "annotations", _CocoCaption, path, _HINT):
         captions[entry.image_id].append(entry.caption)
         if entry.id is not None:
             captions_of[entry.id] = entry.image_id
-    listed = entries(content, "images", CocoImage, path, _HINT) if content.get("images") else map(CocoImage, captions)
+    listed = entries(content, "images", _CocoImage, path, _HINT) if content.get("images") else map(_CocoImage, captions)
     files = []
     for number, image in enumerate(listed):
         files.append((image.id, image.id if image.file_name is None else image.file_name, split))
@@ -380,16 +380,16 @@ def _with_captions(
 
 def _vatex_videos(content: object, path: Path) -> list[CaptionedImage]:
     """Videos of one of VATEX's files with all their English captions."""
-    split, videos = _named_split(path) or "train", conform(content, list[VatexVideo], f"{path}: entry", _HINT)
+    split, videos = _named_split(path) or "train", conform(content, list[_VatexVideo], f"{path}: entry", _HINT)
     return [CaptionedImage(video.videoID, video.videoID, tuple(video.enCap), split) for video in videos]
 
 
 def _msrvtt_videos(content: object, path: Path) -> list[CaptionedImage]:
     """Videos of one of MSR-VTT's files with their captions, each in the split that it names."""
     captions, videos = defaultdict[str, list[str]](list), []
-    for sentence in entries(content, "sentences", MsrvttSentence, path, _HINT):
+    for sentence in entries(content, "sentences", _MsrvttSentence, path, _HINT):
         captions[sentence.video_id].append(sentence.caption)
-    for number, video in enumerate(entries(content, "videos", MsrvttVideo, path, _HINT)):
+    for number, video in enumerate(entries(content, "videos", _MsrvttVideo, path, _HINT)):
         if (split := find_split(video.split)) is None:
             raise DataError(
                 f"{path}: videos[{number}] is of the split {video.split!r}, which is none of {', '.join(SPLITS)}"
@@ -426,7 +426,7 @@ def _of_rows(rows: Sequence[Row], path: Path) -> Annotations:
         empty += [row.where] * (len(row.captions) - len(kept))
         captions.setdefault(row.file, []).extend(kept)
     if empty:
-        warn_of_empty(path, len(empty), empty[0])
+        _warn_of_empty(path, len(empty), empty[0])
     ids: dict[str, Row] = {}
     images = []
     for file, row in first.items():

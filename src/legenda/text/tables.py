@@ -147,7 +147,7 @@ def read_rows(path: Path, text: str, columns: Columns) -> list[Row]:
     if _PRINTED_ROW.fullmatch(first):
         return list(_printed_rows(path, text))
     mark = max(_MARKS, key=first.count)
-    _, names = next(parse_csv(path, text, mark), (1, []))  # raises where a quotation mark is the fault
+    _, names = next(_parse_csv(path, text, mark), (1, []))  # raises where a quotation mark is the fault
     if not names:
         return []
     raise DataError(_unknown_columns(path, "line 1", names, columns))
@@ -282,7 +282,7 @@ def _json_lines(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, objec
 
 def _cells(path: Path, text: str, mark: str) -> Iterator[tuple[str, Mapping[str, object]]]:
     """Yield the rows of a table with a heading; a cell that a row lacks is None."""
-    rows = parse_csv(path, text, mark)
+    rows = _parse_csv(path, text, mark)
     _, heading = next(rows)
     heading = [name.strip() for name in heading]
     for line, row in rows:
@@ -298,7 +298,7 @@ def _cells(path: Path, text: str, mark: str) -> Iterator[tuple[str, Mapping[str,
         yield f"line {line}", dict(zip(heading, cells, strict=False))
 
 
-def parse_csv(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def _parse_csv(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of a table that are not empty, the heading first, each after the number of its first line.
 
     Raise DataError, naming the line, for a quotation mark that is not closed, or closed in a later row only.
@@ -358,7 +358,7 @@ def _unquoted(cell: str) -> str:
 
 def _unnamed_rows(path: Path, text: str, mark: str) -> Iterator[Row]:
     """Yield rows of image and caption, and perhaps split, without a heading; the caption may hold the separator."""
-    rows = list(parse_csv(path, text, mark))
+    rows = list(_parse_csv(path, text, mark))
     with_split = all(len(row) > 2 and find_split(row[-1]) for _, row in rows)
     for line, (file, *rest) in rows:
         if not rest:
