@@ -21,7 +21,7 @@ from legenda.run_folder import (
 )
 
 CARD = "README.md"
-FILES = (CONFIG, WEIGHTS, VOCABULARY, ANSWERS, SUBWORDS)
+_FILES = (CONFIG, WEIGHTS, VOCABULARY, ANSWERS, SUBWORDS)
 """All that is downloaded: JSON, text, safetensors and a model of SentencePiece; no pickle and no code."""
 
 
@@ -33,7 +33,7 @@ def download_model(name: str) -> Path:
     """
     hub = import_extra("huggingface_hub", "hub")
     try:
-        folder = hub.snapshot_download(name, allow_patterns=[*FILES])
+        folder = hub.snapshot_download(name, allow_patterns=[*_FILES])
     except Exception as error:  # of the HTTP client, the hub and the file system
         raise ConfigError(
             f"{name} is no folder with a model and could not be downloaded from Hugging Face's hub "
@@ -63,7 +63,7 @@ def upload_folder(
     how = {"commit_message": commit_message, "revision": branch, "create_pr": create_pr}
     try:
         repository = api.create_repo(name, private=private, exist_ok=True)
-        api.upload_folder(repo_id=repository.repo_id, folder_path=str(folder), allow_patterns=[*FILES, CARD], **how)
+        api.upload_folder(repo_id=repository.repo_id, folder_path=str(folder), allow_patterns=[*_FILES, CARD], **how)
     except Exception as error:  # of the HTTP client, the hub and the file system
         raise ConfigError(
             f"{name} could not be uploaded to Hugging Face's hub ({first_line(error)}); check the name and the "

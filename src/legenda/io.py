@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 T = TypeVar("T")
-MAX_BYTES = 1 << 28
+_MAX_BYTES = 1 << 28
 """Bytes that a file may always hold, however well it is compressed."""
-MAX_RATIO = 20
+_MAX_RATIO = 20
 """Bytes for every byte of a larger file; arrays of floats, annotations and text compress less."""
 _BLOCK = 1 << 12
 _SHELL_PIPE = re.compile(r"/dev/(stdin|fd/[0-9]+)|/proc/(self|[0-9]+)/fd/[0-9]+")
@@ -286,11 +286,13 @@ def read_bytes(path: str | Path, hint: str = "check the path") -> bytes:
 
 
 def _decompress(content: bytes) -> bytes:
-    limit = max(MAX_BYTES, MAX_RATIO * len(content))
+    limit = max(_MAX_BYTES, _MAX_RATIO * len(content))
     with gzip.open(BytesIO(content)) as file:
         data = file.read(limit + 1)
     if len(data) > limit:
-        raise ValueError(f"uncompressed it has over {limit / 2**20:,.0f} MiB, which is over {MAX_RATIO} times its size")
+        raise ValueError(
+            f"uncompressed it has over {limit / 2**20:,.0f} MiB, which is over {_MAX_RATIO} times its size"
+        )
     return data
 
 

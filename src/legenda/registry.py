@@ -25,7 +25,7 @@ __all__ = ["Registry", "load_plugin"]
 T = TypeVar("T")
 V = TypeVar("V")
 
-ENTRY_POINTS = "legenda.plugins"
+_ENTRY_POINTS = "legenda.plugins"
 """The group of entry points whose modules are imported when names are listed, or a name is not known."""
 PLUGIN_HINT = " (one of your own needs --plugin FILE, or load_plugin in Python)"
 """The end of a message about a name that is not registered."""
@@ -87,7 +87,7 @@ class Registry(Generic[T]):
     @property
     def registered(self) -> tuple[str, ...]:
         """The names of the parts that are not the library's own."""
-        load_entry_points()
+        _load_entry_points()
         return tuple(self._added)
 
     def of_kind(self: Registry[type[C]]) -> BeforeValidator:
@@ -125,11 +125,11 @@ class Registry(Generic[T]):
 
     def __contains__(self, name: object) -> bool:
         if name not in self.own and name not in self._added:
-            load_entry_points()
+            _load_entry_points()
         return name in self.own or name in self._added
 
     def __iter__(self) -> Iterator[str]:
-        load_entry_points()
+        _load_entry_points()
         return iter((*self.own, *self._added))
 
 
@@ -180,13 +180,13 @@ def plugin_options() -> list[str]:
     return [argument for path in plugin_files() for argument in ("--plugin", str(path))]
 
 
-def load_entry_points() -> None:
+def _load_entry_points() -> None:
     """Import every module of the group "legenda.plugins", once; raise ConfigError naming one that fails."""
     global _entry_points_loaded
     if _entry_points_loaded:
         return
     _entry_points_loaded = True  # first, because a plugin may look names up while it is imported
-    for point in metadata.entry_points(group=ENTRY_POINTS):
+    for point in metadata.entry_points(group=_ENTRY_POINTS):
         try:
             point.load()
         except KeyboardInterrupt:

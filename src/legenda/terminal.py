@@ -38,7 +38,7 @@ def shorten(message: str) -> str:
     return message if len(message) <= 2 * _HALF else f"{message[:_HALF]} ... {message[-_HALF:]}"
 
 
-class SafeStream:
+class _SafeStream:
     """A text stream that escapes what is written to it, also where its encoding lacks a character."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -60,15 +60,15 @@ class SafeStream:
 
 
 def unguarded(stream: Any) -> Any:
-    """Return the stream behind SafeStream and behind the redirections of rich."""
+    """Return the stream behind _SafeStream and behind the redirections of rich."""
     return getattr(stream, "rich_proxied_file", stream)
 
 
 @contextmanager
 def safe_stdout() -> Iterator[None]:
-    """Let the standard output be a SafeStream."""
+    """Let the standard output be a _SafeStream."""
     before = sys.stdout
-    sys.stdout = SafeStream(before)
+    sys.stdout = _SafeStream(before)
     try:
         yield
     finally:
@@ -116,7 +116,7 @@ def create_bar(column: ProgressColumn) -> Progress:
         def start(self) -> None:
             super().start()
             if not self.disable:
-                sys.stdout = SafeStream(sys.stdout)  # rich has replaced it, and sets it back at the end
+                sys.stdout = _SafeStream(sys.stdout)  # rich has replaced it, and sets it back at the end
 
         def stop(self) -> None:
             if not self.disable:  # rich before 15 prints an empty line

@@ -23,7 +23,7 @@ from legenda.registry import Registry, run_source
 _LOG = logging.getLogger(__name__)
 
 
-MAX_FIXED_REGIONS = 300
+_MAX_FIXED_REGIONS = 300
 """The number of boxes that Bottom-Up attention's detector proposes."""
 
 EXTRACTORS: Registry[Callable[..., Extractor]] = Registry(
@@ -191,8 +191,8 @@ def _with_num_regions(extractor: Extractor, count: int) -> Extractor:
             f"the extractor {extractor.name} has no choice of {count} regions, as a grid has not; leave out "
             "--num-regions, or name a detector"
         )
-    if not 1 <= count <= MAX_FIXED_REGIONS:
-        raise ConfigError(f"--num-regions must lie between 1 and {MAX_FIXED_REGIONS}, not {count}")
+    if not 1 <= count <= _MAX_FIXED_REGIONS:
+        raise ConfigError(f"--num-regions must lie between 1 and {_MAX_FIXED_REGIONS}, not {count}")
     identity = extractor.identity.replace(regions=count)
     return replace(extractor, identity=identity, extract=extractor.with_num_regions(count))
 

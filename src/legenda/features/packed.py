@@ -3,7 +3,7 @@
 Arrays of a file, little-endian, with `R` regions of all images one after the other:
 
     offsets   (images + 1,)  int64             image i owns the rows offsets[i] to offsets[i + 1]
-    checksums (images,)      int64             of each image, see `image_checksum`; may be absent
+    checksums (images,)      int64             of each image, see `_image_checksum`; may be absent
     boxes     (R, 4)         float32           x1, y1, x2, y2 in 0..1 of the image; may be absent
     features  (R, D)         float16, float32
 
@@ -107,7 +107,7 @@ class PackedFeatureStore(FeatureStore):
         """Raise DataError where an image differs from its checksum."""
         if "checksums" in self._arrays:
             (expected,) = self._arrays["checksums"][position : position + 1].tolist()
-            if image_checksum(self.ids[position], *self.load(position)) != expected:
+            if _image_checksum(self.ids[position], *self.load(position)) != expected:
                 raise DataError(f"{self.path}: image '{self.ids[position]}' differs from its checksum; {_AGAIN}")
 
 
@@ -119,7 +119,7 @@ def _read_header(path: Path) -> tuple[dict[str, str], dict[str, dict], int]:
         return metadata or {}, json.loads(file.read(length)), 8 + length
 
 
-def image_checksum(image: str, features: np.ndarray, boxes: np.ndarray | None) -> int:
+def _image_checksum(image: str, features: np.ndarray, boxes: np.ndarray | None) -> int:
     """Return the CRC-32 of an image's id, features and boxes as they are stored; it detects damage but no intent."""
     crc = zlib.crc32(features.tobytes(), zlib.crc32(image.encode("utf-8", "surrogatepass")))
     return crc if boxes is None else zlib.crc32(boxes.tobytes(), crc)
@@ -202,7 +202,7 @@ def write_store(
         for image, features, boxes in checked_images(images, stored, path, extractor):
             ids.append(image)
             offsets.append(offsets[-1] + len(features))
-            checksums.append(image_checksum(image, features, boxes))
+            checksums.append(_image_checksum(image, features, boxes))
             all_features.write(features.tobytes())
             if boxes is not None:
                 all_boxes.write(boxes.tobytes())

@@ -116,13 +116,13 @@ class ReleasedStore(FeatureStore):
     @cached_property
     def sizes(self) -> Mapping[str, tuple[float, float]]:
         """Return width and height of images in the annotations, in pixels, by id and by file name."""
-        return {} if self._sizes_file is None else read_sizes(self._sizes_file)
+        return {} if self._sizes_file is None else _read_sizes(self._sizes_file)
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.path, self._sizes_file)
 
 
-def scale_boxes(boxes: np.ndarray, width: float, height: float) -> np.ndarray:
+def _scale_boxes(boxes: np.ndarray, width: float, height: float) -> np.ndarray:
     """Boxes (n, 4) in pixels as x1 y1 x2 y2 in 0..1; up to one pixel outside, as rounding leaves it, is cut."""
     if not (width > 0 and height > 0):
         raise ValueError(f"an image of {width:g} x {height:g} pixels has no boxes")
@@ -142,14 +142,14 @@ class _SizedImage:
     height: Number
 
 
-def read_sizes(path: Path) -> dict[str, tuple[float, float]]:
+def _read_sizes(path: Path) -> dict[str, tuple[float, float]]:
     """Width and height of each image in COCO's annotations or a folder of them, by its id and by its file's name."""
     hint = "name COCO's annotations, whose images have id, width and height"
     if path.is_dir():
         files = sorted(path.glob("captions_*.json*"))
         if not files:
             raise DataError(f"{path} holds no captions_*.json; {hint}")
-        return {name: size for file in files for name, size in read_sizes(file).items()}
+        return {name: size for file in files for name, size in _read_sizes(file).items()}
     sizes = {}
     for image in entries(read_json(path, hint), "images", _SizedImage, path, hint):
         sizes[image.id] = sizes[Path(image.file_name).stem] = image.width, image.height
@@ -221,7 +221,7 @@ class Hdf5Store(ReleasedStore):
         if image in self._sized:
             height, width = self._array(image, "size").reshape(-1)[:2].tolist()
             size = width, height
-        return None if size is None else scale_boxes(self._array(image, "boxes"), *size)
+        return None if size is None else _scale_boxes(self._array(image, "boxes"), *size)
 
     @cached_property
     def _boxes_in_pixels(self) -> bool:
@@ -284,7 +284,7 @@ class TsvStore(ReleasedStore):
             raise ValueError(f"{count} boxes in an image of {width} x {height}")
         boxes = np.frombuffer(base64.b64decode(columns[4], validate=True), "<f4").reshape(count, 4)
         features = np.frombuffer(base64.b64decode(columns[5], validate=True), "<f4").reshape(count, -1)
-        return features, scale_boxes(boxes, width, height)
+        return features, _scale_boxes(boxes, width, height)
 
 
 def _find_lines(path: Path) -> list[tuple[str, int, int]]:
@@ -349,11 +349,11 @@ class FolderStore(ReleasedStore):
             pixels = np.asarray(_load_arrays(self.path / self._box_names[image]))
             if pixels.size and pixels.max() <= 1 + _BOX_MARGIN:
                 return features, pixels
-            boxes = scale_boxes(pixels, *self.sizes[image]) if image in self.sizes else None
+            boxes = _scale_boxes(pixels, *self.sizes[image]) if image in self.sizes else None
         if boxes is None and self._box_folder is not None:
             if image not in self.sizes:
                 raise DataError(f"{self._sizes_file} has no size for image '{image}'; name annotations that have it")
-            boxes = scale_boxes(np.asarray(_load_arrays(self._box_folder / f"{image}.npy")), *self.sizes[image])
+            boxes = _scale_boxes(np.asarray(_load_arrays(self._box_folder / f"{image}.npy")), *self.sizes[image])
         return features, boxes
 
 
@@ -420,7 +420,7 @@ def _read_arrays(file: BinaryIO, image: str, sizes: Mapping[str, tuple[float, fl
         size = sizes.get(image)
         if "image_w" in arrays and "image_h" in arrays:
             size = float(arrays["image_w"]), float(arrays["image_h"])
-        return features, None if pixels is None or size is None else scale_boxes(pixels, *size)
+        return features, None if pixels is None or size is None else _scale_boxes(pixels, *size)
     name = "feat" if "feat" in arrays else next(iter(arrays)) if len(arrays) == 1 else None
     if name is None:
         raise ValueError(f"it holds {', '.join(arrays) or 'nothing'}, and neither feat nor x")

@@ -22,9 +22,9 @@ from legenda.config import Config, NonNegativeInt, PositiveFloat, PositiveInt, P
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.registry import reason_of
 
-TOLERANCE = 0.01
+_TOLERANCE = 0.01
 """The largest difference of two fingerprints of one extractor, relative to the size of its features."""
-MAX_FRAMES = 10_000
+_MAX_FRAMES = 10_000
 """The largest number of frames that are taken of a video."""
 
 
@@ -33,10 +33,10 @@ class FrameSampling(Config):
 
     Of n frames, number k of `num_frames` N is floor((k + 0.5) n / N), so a shorter video repeats frames. By rate, the
     first frame at or after each multiple of 1 / frame_rate seconds is taken, each once. Raise ConfigError unless
-    exactly one of them is given, positive, and at most MAX_FRAMES frames are asked for.
+    exactly one of them is given, positive, and at most _MAX_FRAMES frames are asked for.
     """
 
-    num_frames: Annotated[int, Field(ge=1, le=MAX_FRAMES)] | None = None
+    num_frames: Annotated[int, Field(ge=1, le=_MAX_FRAMES)] | None = None
     frame_rate: PositiveFloat | None = None
 
     @model_validator(mode="after")
@@ -121,9 +121,9 @@ class ExtractorIdentity(Config):
             return f"returns {other.feature_dim} channels, not {self.feature_dim}"
         pairs = zip(self.fingerprint, other.fingerprint, strict=True)
         difference = max(abs(a - b) for a, b in pairs) / max(abs(self.fingerprint[0]), 1e-9)
-        if difference <= TOLERANCE:
+        if difference <= _TOLERANCE:
             return None
-        return f"differs by {difference:.0%} on the test image, where {TOLERANCE:.0%} is the limit"
+        return f"differs by {difference:.0%} on the test image, where {_TOLERANCE:.0%} is the limit"
 
 
 UNNAMED = ExtractorIdentity(name="unnamed")
@@ -329,7 +329,7 @@ def identify(extractor: Extractor, frames: FrameSampling | None = None) -> Extra
     identity = extractor.identity if frames is None else extractor.identity.replace(frames=frames)
     if identity.digest:
         with suppress(LegendaError):
-            (regions,) = run_extractor(extractor, [draw_test_image()], ["test image"])
+            (regions,) = run_extractor(extractor, [_draw_test_image()], ["test image"])
             return identity.replace(feature_dim=regions[0].shape[1], fingerprint=fingerprint(*regions))
     return identity
 
@@ -344,7 +344,7 @@ def find_mismatch(recorded: ExtractorIdentity, extractor: Extractor) -> str | No
     return recorded.find_difference(identify(extractor))
 
 
-def draw_test_image() -> Image.Image:
+def _draw_test_image() -> Image.Image:
     """Return the test image, 320 x 240: smooth colors with a disc and a rectangle."""
     y, x = np.mgrid[0:240, 0:320]
     pixels = np.stack([x * 255 / 319, y * 255 / 239, 127.5 + 127.5 * np.sin(x / 9) * np.cos(y / 13)], axis=-1)

@@ -40,7 +40,7 @@ SUFFIXES: dict[Medium, frozenset[str]] = {
     "video": VIDEO_SUFFIXES,
 }
 """The suffixes of images in folders and patterns."""
-FEATURE_SUFFIXES = frozenset({".safetensors", ".npy", ".npz", ".pth", ".h5", ".hdf5", ".lmdb", ".tsv"})
+_FEATURE_SUFFIXES = frozenset({".safetensors", ".npy", ".npz", ".pth", ".h5", ".hdf5", ".lmdb", ".tsv"})
 """Files that hold features, which no image file does."""
 _NAMED = 5
 """The names of other files that a message gives."""
@@ -131,7 +131,7 @@ def _list_source(source: str, medium: Medium, allow_urls: bool) -> Iterator[str]
 
             is_image = is_web_url(source) or is_image_name(source.split("?")[0], medium)
         if is_image or Path(source).is_file():
-            if Path(source).suffix.lower() in FEATURE_SUFFIXES:
+            if Path(source).suffix.lower() in _FEATURE_SUFFIXES:
                 raise DataError(
                     f"{source} holds features, not an image; legenda evaluate RUN --features {source} captions those "
                     "of the run's images, legenda.open(RUN).model.caption(legenda.Regions(features, boxes)) any others"

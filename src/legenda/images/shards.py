@@ -96,8 +96,8 @@ def names_of_shard(listing: Path, index: Path, shard: int) -> list[str]:
 
 MANIFEST = "manifest.json"
 """The record of a folder of shards: its settings, and how many images and shards it has."""
-LISTING = "names.txt"
-INDEX = "index.bin"
+_LISTING = "names.txt"
+_INDEX = "index.bin"
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Job:
 
     def names(self, number: int) -> list[str]:
         """Return the names of the images of a shard."""
-        index = self.folder / INDEX
+        index = self.folder / _INDEX
         return verified(lambda: names_of_shard(self.listing, index, number), index, f"remove {self.folder}")
 
     def lines(self, number: int) -> list[dict[str, Any]]:
@@ -170,19 +170,19 @@ def open_job(
     if manifest is None and has_shards:
         raise ConfigError(f"{folder} holds shards without their {MANIFEST}; restore it or name another output")
     others = (path.name for path in (folder.iterdir() if folder.is_dir() else ()) if not path.name.startswith("."))
-    if manifest is None and (other := next((n for n in others if n not in (MANIFEST, LISTING, INDEX)), None)):
+    if manifest is None and (other := next((n for n in others if n not in (MANIFEST, _LISTING, _INDEX)), None)):
         raise ConfigError(f"{folder} holds {other}, which is of no job; name another output")
     if manifest is not None:
         if get_field(manifest, "kind", str, where, hint) == kind and not has_shards:
             manifest = None  # it has not written anything that another job could mistake for its own
         else:
             _check_manifest(folder, manifest, expected)
-    listing = cwd / listings[0][1:] if listings else folder / LISTING
+    listing = cwd / listings[0][1:] if listings else folder / _LISTING
     # A folder is listed once; what is read in every call must not have changed.
     if manifest is None or listings or names is not None or "-" in sources:
         try:
             with ExitStack() as files:
-                index = files.enter_context(atomic_write(folder / INDEX))
+                index = files.enter_context(atomic_write(folder / _INDEX))
                 listed = listing
                 if not listings:
                     listed = files.enter_context(atomic_write(listing))
@@ -227,7 +227,7 @@ def _check_manifest(folder: Path, manifest: Mapping[str, object], expected: Mapp
             )
 
 
-MAX_ATTEMPTS = 2
+_MAX_ATTEMPTS = 2
 """Times that a shard, a batch or an image may end its worker before what ends it is searched for in smaller parts."""
 
 
@@ -284,12 +284,12 @@ def process_shard(job: Job, task: ImageTask, shard: int, advance: Callable[[], o
     """
     path = job.shard(shard)
     if path.exists():
-        return read_result(job, shard, cached=True)
+        return _read_result(job, shard, cached=True)
     names = job.names(shard)
     order = order_by_size(names, job.base)
     ordered = [names[position] for position in order]
     attempts = _AttemptLog(job.folder / f".{path.stem}.attempts")
-    if attempts.count < MAX_ATTEMPTS:
+    if attempts.count < _MAX_ATTEMPTS:
         processed = task.process(ordered, job.base)
     else:
         processed = _process_carefully(task, ordered, job.base, attempts)
@@ -302,7 +302,7 @@ def process_shard(job: Job, task: ImageTask, shard: int, advance: Callable[[], o
         task.save(in_order, path.with_suffix(".safetensors"))
         partial.write_text("".join(json.dumps(result.line) + "\n" for result in in_order), encoding="utf-8")
     attempts.path.unlink(missing_ok=True)
-    return read_result(job, shard, cached=False)
+    return _read_result(job, shard, cached=False)
 
 
 def process_shards(
@@ -323,7 +323,7 @@ def process_shards(
         progress(done, job.images)
 
     complete = all(job.shard(number).exists() for number in range(job.shards))
-    stored = (read_result(job, number, cached=True) for number in range(job.shards))
+    stored = (_read_result(job, number, cached=True) for number in range(job.shards))
     for result in stored if complete else run(advance):
         totals.update(vars(result))
         advance(totals["images"] - done)
@@ -346,7 +346,7 @@ def process_here(job: Job, task: ImageTask, progress: Callable[[int, int], objec
     return process_shards(job, run, progress)
 
 
-def read_result(job: Job, shard: int, *, cached: bool) -> JobStats:
+def _read_result(job: Job, shard: int, *, cached: bool) -> JobStats:
     """Return the counts of a complete shard."""
     lines = job.lines(shard)
     return JobStats(1, len(lines), sum("error" in line for line in lines), len(lines) if cached else 0)
@@ -366,8 +366,8 @@ class _AttemptLog:
         self._append("start")
 
     def begin(self, step: str) -> bool:
-        """Note that a step begins and return True, or return False where it has ended MAX_ATTEMPTS workers."""
-        if self._ends[step] >= MAX_ATTEMPTS:
+        """Note that a step begins and return True, or return False where it has ended _MAX_ATTEMPTS workers."""
+        if self._ends[step] >= _MAX_ATTEMPTS:
             return False
         self._append(step)
         return True

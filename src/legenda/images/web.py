@@ -18,7 +18,7 @@ from legenda.errors import ConfigError, DataError, first_line, import_extra
 MAX_FETCHED_BYTES = 64 << 20
 FETCH_TIMEOUT_S = 60
 """Seconds for a URL in all."""
-FETCH_PAUSES_S = (1.0, 2.0)
+_FETCH_PAUSES_S = (1.0, 2.0)
 """The waits before a second and a third attempt."""
 _WEB = re.compile("https?://", re.IGNORECASE)
 _USER = re.compile("//[^/?#]*@")
@@ -63,7 +63,7 @@ def fetch(url: str) -> bytes:
 
 def _fetch(url: str) -> bytes:
     content = b""
-    for pause in (*FETCH_PAUSES_S, None):
+    for pause in (*_FETCH_PAUSES_S, None):
         try:
             with _open_url(url) as file:
                 content = file.read(MAX_FETCHED_BYTES + 1)

@@ -33,12 +33,12 @@ from legenda.runtime.captioner import get_num_threads, set_num_threads
 
 EngineName = Literal["local", "pool", "ray"]
 """This process; a pool of processes of this machine; processes that Ray runs on this machine or on a cluster."""
-MAX_RESTARTS = 20
+_MAX_RESTARTS = 20
 """Times that a pool is started again without completing a shard."""
-MAX_CHUNKS = 256
-CHUNKS_PER_WORKER = 8
+_MAX_CHUNKS = 256
+_CHUNKS_PER_WORKER = 8
 """Ray gets the shards in at most this many chunks, so that the memory of its driver does not grow with the images."""
-MAX_START_ATTEMPTS = 3
+_MAX_START_ATTEMPTS = 3
 """On a busy machine the first start may exceed Ray's time limit of half a minute."""
 _ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DATA_LOG_LEVEL": "ERROR"}
 """Set for Ray unless the user's environment sets them."""
@@ -73,18 +73,18 @@ def run_job(
     return process_shards(job, run, progress)
 
 
-Worker = Callable[[int], JobStats]
+_Worker = Callable[[int], JobStats]
 """Processes a shard; see `process_shard`."""
 
 
-def start_worker(
+def _start_worker(
     job: Job,
     load: Load,
     device: str,
     threads: int,
     plugins: Sequence[Path] = (),
     advance: Callable[[], object] = lambda: None,
-) -> Worker:
+) -> _Worker:
     """Load plugins and models, and return what processes shards with them, with a number of threads."""
     set_num_threads(threads)
     for file in plugins:
@@ -97,7 +97,7 @@ def start_worker(
 def _run_here(job: Job, load: Load, device: str, threads: int, advance: Callable[[], object]) -> Iterator[JobStats]:
     before = get_num_threads()
     try:
-        yield from map(start_worker(job, load, device, threads, advance=advance), range(job.shards))
+        yield from map(_start_worker(job, load, device, threads, advance=advance), range(job.shards))
     finally:
         set_num_threads(before)
 
@@ -118,7 +118,7 @@ def _run_in_pool(job: Job, load: Load, device: str, threads: int, workers: int) 
                     yield result
         except BrokenProcessPool as error:
             restarts += 1
-            if restarts > MAX_RESTARTS:
+            if restarts > _MAX_RESTARTS:
                 raise LegendaError(
                     f"the processes were killed {restarts} times at shard {remaining[0]} of {job.folder}; check the "
                     "memory of this machine and call the same command again to resume"
@@ -152,7 +152,7 @@ def _start_pool(job: Job, load: Load, device: str, threads: int, workers: int) -
         alive.close()
 
 
-_get_worker: Callable[[], Worker]
+_get_worker: Callable[[], _Worker]
 """Returns the worker of this process of a pool, made by the first shard so that its errors reach the caller."""
 
 
@@ -164,7 +164,7 @@ def _start_process(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_exit_with_parent, args=(alive,), daemon=True).start()
     device = devices.get()
-    _get_worker = cache(lambda: start_worker(job, load, device, threads, plugins))
+    _get_worker = cache(lambda: _start_worker(job, load, device, threads, plugins))
 
 
 def _exit_with_parent(alive: Connection) -> None:
@@ -197,13 +197,13 @@ def ray_cluster(workers: int) -> Iterator[None]:
         yield
         return
     local: dict[str, Any] = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": workers, "include_dashboard": False}
-    for attempt in range(1, MAX_START_ATTEMPTS + 1):
+    for attempt in range(1, _MAX_START_ATTEMPTS + 1):
         try:
             ray.init(logging_level=logging.ERROR, log_to_driver=False, **local)
             break
         except Exception as error:  # Ray raises errors of many classes
             ray.shutdown()
-            if attempt == MAX_START_ATTEMPTS:
+            if attempt == _MAX_START_ATTEMPTS:
                 raise ConfigError(
                     f"Ray does not start ({error}); check RAY_ADDRESS and the load of the machine"
                 ) from error
@@ -229,7 +229,7 @@ def _run_with_ray(job: Job, load: Load, device: str, threads: int, workers: int)
         context = DataContext.get_current()
         context.enable_progress_bars = False
         context.print_on_execution_start = False
-        chunks = min(job.shards, max(MAX_CHUNKS, CHUNKS_PER_WORKER * workers))
+        chunks = min(job.shards, max(_MAX_CHUNKS, _CHUNKS_PER_WORKER * workers))
         workers = min(workers, chunks)
         results = ray.data.from_numpy(np.array_split(np.arange(job.shards), chunks)).map_batches(
             _RayWorker,
@@ -255,7 +255,7 @@ class _RayWorker:
     """
 
     def __init__(self, *arguments: Any) -> None:
-        self._get_worker = cache(lambda: start_worker(*arguments))
+        self._get_worker = cache(lambda: _start_worker(*arguments))
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, list[JobStats | LegendaError]]:
         results: list[JobStats | LegendaError] = []
