@@ -81,7 +81,7 @@ def choose_split(splits: Mapping[str, T], name: str, source: object) -> T:
     return splits[name]
 
 
-HELD_OUT = 50
+_HELD_OUT = 50
 """One of so many images of train selects the best model where val is scored."""
 
 
@@ -91,7 +91,7 @@ def hold_out(examples: Sequence[T]) -> tuple[list[T], list[T]]:
     Raise DataError where all are of one image.
     """
     images = list(dict.fromkeys(getattr(example, "image") for example in examples))  # noqa: B009 - of any class
-    chosen = set(images[HELD_OUT - 1 :: HELD_OUT] or images[1:][-1:])
+    chosen = set(images[_HELD_OUT - 1 :: _HELD_OUT] or images[1:][-1:])
     if not chosen:
         raise DataError("train has one image, so that none is left to validate; set data.validation=val")
     parts: tuple[list[T], list[T]] = [], []

@@ -17,7 +17,7 @@ from legenda.images.extractor import Extractor, ExtractorIdentity, ImageRegions
 from legenda.models.backbone import Backbone, load_backbone
 from legenda.regions import Regions
 
-MAX_SIDE = 2048
+_MAX_SIDE = 2048
 """The largest side of images as pixels."""
 
 
@@ -29,9 +29,9 @@ def to_pixels(images: list[Image.Image], side: int) -> Tensor:
 
 def load_pixels(model: str, *, compute: ComputeOptions) -> Extractor:  # noqa: ARG001
     """Return the pixels of images of a side, each one region, which captioners with a backbone read."""
-    if not model.isdecimal() or not 0 < int(model) <= MAX_SIDE:
+    if not model.isdecimal() or not 0 < int(model) <= _MAX_SIDE:
         raise ConfigError(
-            f"pixels needs the side of the images, as in pixels:224 and at most {MAX_SIDE}, not {model!r}"
+            f"pixels needs the side of the images, as in pixels:224 and at most {_MAX_SIDE}, not {model!r}"
         )
     box = np.array([[0, 0, 1, 1]], np.float32)
 

@@ -37,13 +37,13 @@ from legenda.features.extractors import digest_of
 from legenda.images.extractor import Extractor, ExtractorIdentity, ImageRegions
 from legenda.models.weights import read_tensors
 
-MEAN = (102.9801, 115.9465, 122.7717)
+_MEAN = (102.9801, 115.9465, 122.7717)
 """Mean pixel in BGR order, subtracted before the image is resized."""
-STRIDE = 16
+_STRIDE = 16
 _MAX_PROPOSALS, _PRE_NMS_PROPOSALS, _MIN_BOX_SIDE = 300, 6_000, 16
 _PROPOSAL_IOU, _CLASS_IOU = 0.7, 0.3
 _MAX_LOG_SCALE = math.log(1000 / 16)
-HINT = "name bua-caffe-frcn-r101_with_attributes.pth of MILVLG/bottom-up-attention.pytorch"
+_HINT = "name bua-caffe-frcn-r101_with_attributes.pth of MILVLG/bottom-up-attention.pytorch"
 
 
 class _Conv(nn.Conv2d):
@@ -127,7 +127,7 @@ class BottomUp(nn.Module):
     def forward(
         self, images: Tensor, scales: Sequence[float], num_regions: int | None = None
     ) -> list[tuple[Tensor, Tensor]]:
-        """Return features (n, 2048) and boxes (n, 4) in pixels of each resized image (B, 3, H, W), BGR minus MEAN.
+        """Return features (n, 2048) and boxes (n, 4) in pixels of each resized image (B, 3, H, W), BGR minus _MEAN.
 
         scales: the ratio of its size to that of the original image. num_regions: see `select_boxes`.
         """
@@ -136,7 +136,7 @@ class BottomUp(nn.Module):
         objectness, all_deltas = self.proposal_generator["rpn_head"](maps)
         for map_, probs, deltas, scale in zip(maps.split(1), objectness, all_deltas, scales, strict=True):
             boxes = self._propose(probs, deltas, map_.shape[-2:], images.shape[-2:], scale)
-            pooled = roi_pool(map_, [boxes.to(map_.dtype)], 14, 1 / STRIDE)
+            pooled = roi_pool(map_, [boxes.to(map_.dtype)], 14, 1 / _STRIDE)
             features = self.roi_heads["res5"](pooled).mean(dim=(2, 3))
             classes = self.roi_heads["box_predictor"](features).float().softmax(dim=-1)[:, 1:]
             selected = select_boxes(boxes, classes, num_regions)
@@ -167,9 +167,9 @@ def base_anchors() -> Tensor:
     Rounded as in Caffe: a square of 16 pixels is reshaped first and scaled afterwards.
     """
     anchors = []
-    middle = (STRIDE - 1) / 2
+    middle = (_STRIDE - 1) / 2
     for ratio in (0.5, 1.0, 2.0):
-        width = round(math.sqrt(STRIDE * STRIDE / ratio))
+        width = round(math.sqrt(_STRIDE * _STRIDE / ratio))
         height = round(width * ratio)
         for size in (4, 8, 16, 32):
             half_width, half_height = (width * size - 1) / 2, (height * size - 1) / 2
@@ -180,7 +180,7 @@ def base_anchors() -> Tensor:
 def grid_anchors(height: int, width: int) -> Tensor:
     """Return the anchors of every cell of a feature map (height * width * 12, 4) in row-major order."""
     y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
-    corners = torch.stack([x, y, x, y], dim=-1).reshape(-1, 1, 4) * STRIDE
+    corners = torch.stack([x, y, x, y], dim=-1).reshape(-1, 1, 4) * _STRIDE
     return (corners + base_anchors()).reshape(-1, 4)
 
 
@@ -219,7 +219,7 @@ def load_bottom_up(weights: str, *, compute: ComputeOptions) -> Extractor:
     path = Path(weights)
     with torch.device("meta"):
         model = BottomUp()
-    load_state(model, read_tensors(path, HINT), path, HINT)
+    load_state(model, read_tensors(path, _HINT), path, _HINT)
     extract = partial(extract_regions, model.eval().to(compute.resolve()))
     identity = ExtractorIdentity(name="bottom-up", digest=digest_of([path]))
     return Extractor(identity, extract, with_num_regions=lambda count: partial(extract, num_regions=count))
@@ -246,6 +246,6 @@ def extract_regions(model: BottomUp, images: list[Image.Image], num_regions: int
 
 
 def _resize(image: Image.Image) -> Tensor:
-    """Return the pixels of an image (1, 3, H, W), BGR minus MEAN."""
-    pixels = torch.from_numpy(np.asarray(image, np.float32)[:, :, ::-1] - np.array(MEAN, np.float32))
+    """Return the pixels of an image (1, 3, H, W), BGR minus _MEAN."""
+    pixels = torch.from_numpy(np.asarray(image, np.float32)[:, :, ::-1] - np.array(_MEAN, np.float32))
     return F.interpolate(pixels.permute(2, 0, 1).unsqueeze(0), resized_size(image)[::-1], mode="bilinear")

@@ -34,7 +34,7 @@ def load_hf(model: str, *, compute: ComputeOptions, allow_download: bool = True)
         backbone = load_backbone(f"hf:{model}", allow_download=allow_download).to(device)
         return Extractor(identity, partial(extract_map, backbone))
     net, processor = load_pretrained(model, "AutoModelForObjectDetection", allow_download=allow_download)
-    extract = partial(extract_queries, net.to(device), processor)
+    extract = partial(_extract_queries, net.to(device), processor)
 
     def with_num_regions(count: int) -> Extract:
         queries = getattr(net.config, "num_queries", count)
@@ -47,7 +47,7 @@ def load_hf(model: str, *, compute: ComputeOptions, allow_download: bool = True)
     return Extractor(identity, extract, with_num_regions=with_num_regions)
 
 
-def extract_queries(
+def _extract_queries(
     model: Any, processor: Any, images: list[Image.Image], num_regions: int | None = None
 ) -> list[ImageRegions]:
     """Return the last decoder states of a DETR for its most confident queries, `num_regions` of them, and their boxes.

@@ -38,8 +38,8 @@ _MODELS = tuple(
     name for name in dir(detection) if name.startswith("fasterrcnn_") and callable(getattr(detection, name))
 )
 _MIN_SCORE = 0.01
-RESNEXT152 = "resnext152_32x8d"
-GRIDS = (*(name for name in dir(resnet) if re.match(r"(wide_)?res\w+\d", name)), RESNEXT152)
+_RESNEXT152 = "resnext152_32x8d"
+_GRIDS = (*(name for name in dir(resnet) if re.match(r"(wide_)?res\w+\d", name)), _RESNEXT152)
 """The backbones; that of X-152 has no weights in torchvision."""
 SIDE = 7
 _DETECTRON = re.compile(r"(?:backbone|roi_heads)\.(?:res(\d)\.(\d+)|stem)\.(?:conv(\d)|shortcut)(\.norm)?\.(\w+)")
@@ -53,10 +53,10 @@ def load_torchvision(model: str, *, compute: ComputeOptions, allow_download: boo
     name, _, file = model.partition(":")
     weights, device = Path(file) if file else None, compute.resolve()
     identity = ExtractorIdentity(name="torchvision", model=name, digest=digest_of([weights] if weights else []))
-    if name in GRIDS:
+    if name in _GRIDS:
         return Extractor(identity, load_grid(name, weights, device, allow_download))
     if name not in _MODELS:
-        raise ConfigError(f"torchvision has no model {name!r} that is read; {did_you_mean(name, (*_MODELS, *GRIDS))}")
+        raise ConfigError(f"torchvision has no model {name!r} that is read; {did_you_mean(name, (*_MODELS, *_GRIDS))}")
     build = getattr(detection, name)
     if weights is None:
         net = load_published(build, name, allow_download)
@@ -108,13 +108,13 @@ def load_grid(name: str, weights: Path | None, device: torch.device, allow_downl
     The file has torchvision's names, or those of Detectron2, as the detectors of Jiang et al. have, trained on Visual
     Genome. Raise ConfigError, DataError or CheckpointError where there are no weights, or those of another model.
     """
-    if weights is None and name == RESNEXT152:
+    if weights is None and name == _RESNEXT152:
         raise ConfigError(f"torchvision has no weights of {name}; name a file, torchvision:{name}:FILE")
     if weights is None:
         model: resnet.ResNet = load_published(getattr(resnet, name), name, allow_download)
     else:
         with torch.device("meta"):
-            if name == RESNEXT152:
+            if name == _RESNEXT152:
                 model = resnet.ResNet(resnet.Bottleneck, [3, 8, 36, 3], groups=32, width_per_group=8)
             else:
                 model: resnet.ResNet = getattr(resnet, name)()

@@ -22,9 +22,9 @@ from legenda.data.scenes.scene import (
 Kind = tuple[str, str]
 """Color and shape."""
 
-TRUTHS = ("pair", "axis", "size", "bind")
+_TRUTHS = ("pair", "axis", "size", "bind")
 """The scores of data sets with the families near, size and bind, besides truth."""
-KIND_TRUTHS = {"absent": ("present", "absent"), "complete": ("present",), "parity": ("parity",)}
+_KIND_TRUTHS = {"absent": ("present", "absent"), "complete": ("present",), "parity": ("parity",)}
 """The further scores of the other families."""
 
 AXIS_WORDS: dict[Axis, str] = {"horizontal": "side by side", "vertical": "one above the other"}
@@ -306,8 +306,8 @@ def truth_scores(captions: Mapping[str, str], scenes: Mapping[str, Scene]) -> di
     verdicts = [check_caption(caption, scenes[identity]) for identity, caption in captions.items()]
     scores: dict[str, float | None] = {"truth": _share([verdict.true for verdict in verdicts])}
     families = {scene.family for scene in scenes.values()}
-    names = [name for family, names in KIND_TRUTHS.items() if family in families for name in names]
-    for name in (*(TRUTHS if families - KIND_TRUTHS.keys() or not families else ()), *names):
+    names = [name for family, names in _KIND_TRUTHS.items() if family in families for name in names]
+    for name in (*(_TRUTHS if families - _KIND_TRUTHS.keys() or not families else ()), *names):
         scores[name] = _share([value for v in verdicts if (value := getattr(v, name)) is not None])
     return scores
 

@@ -29,11 +29,11 @@ SCENES = ExtractorIdentity(name="scenes")
 """The extractor of the regions of scenes."""
 SIDE = 320
 """Pixels of a drawn image's side; the smallest thing then has more pixels than its stencil."""
-STENCIL = 16
-"""A shape is a stencil of STENCIL x STENCIL cells, enlarged to the size of the thing."""
-PATCH = 8
-"""Every found thing becomes a patch of PATCH x PATCH cells, whatever its size."""
-FEATURE_DIM = PATCH * PATCH * 3
+_STENCIL = 16
+"""A shape is a stencil of _STENCIL x _STENCIL cells, enlarged to the size of the thing."""
+_PATCH = 8
+"""Every found thing becomes a patch of _PATCH x _PATCH cells, whatever its size."""
+FEATURE_DIM = _PATCH * _PATCH * 3
 
 MAX_REGIONS = 50
 """An image with more components is none of things on a plain ground."""
@@ -66,7 +66,7 @@ def draw_scene(scene: Scene) -> Image.Image:
 @cache
 def _stencil(shape: str) -> Image.Image:
     """Return the cells that a shape fills; every shape reaches all four sides."""
-    stencil = Image.new("L", (STENCIL, STENCIL), 0)
+    stencil = Image.new("L", (_STENCIL, _STENCIL), 0)
     brush = ImageDraw.Draw(stencil)
     for draw, corners, fill in _STENCILS[shape]:
         getattr(brush, draw)([(x * _LAST, y * _LAST) for x, y in corners], fill=fill)
@@ -76,8 +76,8 @@ def _stencil(shape: str) -> Image.Image:
 @cache
 def _stripes() -> Image.Image:
     """Return the darker cells of a striped thing: every other pair of lines, one line of the patch."""
-    lines = np.arange(STENCIL) // (STENCIL // PATCH) % 2 == 1
-    return Image.fromarray(np.repeat(lines[:, None], STENCIL, axis=1).astype(np.uint8) * 255)
+    lines = np.arange(_STENCIL) // (_STENCIL // _PATCH) % 2 == 1
+    return Image.fromarray(np.repeat(lines[:, None], _STENCIL, axis=1).astype(np.uint8) * 255)
 
 
 def _star_corners() -> tuple[tuple[float, float], ...]:
@@ -88,7 +88,7 @@ def _star_corners() -> tuple[tuple[float, float], ...]:
     return tuple(((x - min(xs)) / (max(xs) - min(xs)), (y - min(ys)) / (max(ys) - min(ys))) for x, y in corners)
 
 
-_LAST = STENCIL - 1
+_LAST = _STENCIL - 1
 _WHOLE, _INSIDE = ((0, 0), (1, 1)), ((4 / _LAST, 4 / _LAST), (11 / _LAST, 11 / _LAST))
 _STENCILS = {
     "circle": [("ellipse", _WHOLE, 255)],
@@ -190,18 +190,18 @@ def _differs(pixels: np.ndarray, ground: np.ndarray) -> np.ndarray:
 
 
 def _patch(crop: np.ndarray, filled: np.ndarray) -> np.ndarray:
-    """Return the crop read at the centers of STENCIL x STENCIL cells, then averaged to PATCH x PATCH.
+    """Return the crop read at the centers of _STENCIL x _STENCIL cells, then averaged to _PATCH x _PATCH.
 
     Sampled at the centers of its cells, an enlarged stencil is recovered exactly, whatever its size.
     """
-    rows, columns = (((np.arange(STENCIL) + 0.5) * side / STENCIL).astype(int) for side in filled.shape)
+    rows, columns = (((np.arange(_STENCIL) + 0.5) * side / _STENCIL).astype(int) for side in filled.shape)
     cells = np.ix_(rows, columns)
     colors = np.where(filled[cells][..., None], (crop[cells] - _PAPER) / 128.0, 0.0)
-    block = STENCIL // PATCH
-    return colors.reshape(PATCH, block, PATCH, block, 3).mean(axis=(1, 3), dtype=np.float32).reshape(-1)
+    block = _STENCIL // _PATCH
+    return colors.reshape(_PATCH, block, _PATCH, block, 3).mean(axis=(1, 3), dtype=np.float32).reshape(-1)
 
 
-MOST_THINGS = 7
+_MOST_THINGS = 7
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,7 +239,7 @@ def make_split(
 
 def _draw(scenes: Sequence[Scene]) -> dict[str, np.ndarray]:
     """Return features, boxes and mask of scenes."""
-    most = NUM_ABSENT if any(scene.family in ("absent", "complete") for scene in scenes) else MOST_THINGS
+    most = NUM_ABSENT if any(scene.family in ("absent", "complete") for scene in scenes) else _MOST_THINGS
     features = np.zeros((len(scenes), most, FEATURE_DIM), dtype=np.float32)
     boxes = np.zeros((len(scenes), most, 4), dtype=np.float32)
     mask = np.zeros((len(scenes), most), dtype=bool)

@@ -43,14 +43,14 @@ NUM_ABSENT = 9
 """Things of a scene of these families."""
 WARM, COOL = ("red", "orange", "yellow", "pink"), ("green", "blue", "purple", "black")
 """The colors of the family parity."""
-MAX_TINT = 25
+_MAX_TINT = 25
 """The largest change of red, green and blue in the families absent, complete and parity."""
 PARITY_SHAPES = ("circle", "square")
 """The shapes that its captions are about."""
 
 TOUCHING = 0.03
 """The widest gap, in sides of the image, between the boxes of two things that are next to each other."""
-APART = 0.09
+_APART = 0.09
 """The least gap, on one axis or the other, between the boxes of any other two."""
 
 
@@ -183,7 +183,7 @@ def _try_kinds(rng: random.Random, identity: str, family: Family) -> Scene | Non
         shapes = [*PARITY_SHAPES, *rng.sample(others, rng.randint(2, 4))]
         colors = rng.choices(WARM + COOL, k=len(shapes))
         striped = [rng.random() < 0.5 for _ in shapes]
-    tints = [tuple(rng.randint(-MAX_TINT, MAX_TINT) for _ in range(3)) for _ in shapes]
+    tints = [tuple(rng.randint(-_MAX_TINT, _MAX_TINT) for _ in range(3)) for _ in shapes]
     sizes = [rng.uniform(0.06, 0.14) for _ in shapes]
     centers: list[tuple[float, float]] = []
     if not _place_others(rng, centers, sizes):
@@ -231,7 +231,7 @@ def _partner(
         along = sign * ((size + other_size) / 2 + rng.uniform(0.012, TOUCHING - 0.005))
         offset = rng.uniform(-0.25, 0.25) * min(size, other_size)
     else:
-        along = sign * rng.uniform((size + other_size) / 2 + APART, 0.8)
+        along = sign * rng.uniform((size + other_size) / 2 + _APART, 0.8)
         offset = rng.uniform(-0.4, 0.4) * abs(along)
     x, y = (center[0] + along, center[1] + offset) if along_x else (center[0] + offset, center[1] + along)
     margin = other_size / 2 + 0.01
@@ -240,5 +240,5 @@ def _partner(
 
 
 def _far(a: tuple[float, float], a_size: float, b: tuple[float, float], b_size: float) -> bool:
-    reach = (a_size + b_size) / 2 + APART
+    reach = (a_size + b_size) / 2 + _APART
     return abs(a[0] - b[0]) >= reach or abs(a[1] - b[1]) >= reach
