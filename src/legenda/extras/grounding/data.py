@@ -83,7 +83,7 @@ ExpressionKind = Literal["near", "size", "plain"]
 
 PER_SCENE = 3
 """Expressions of one scene: two about the pair of its family, except in the family bind, and controls."""
-MOST_WORDS = 7
+_MOST_WORDS = 7
 """Words of the longest expression."""
 
 
@@ -396,7 +396,7 @@ class SceneExpressionsData(SceneCounts[ExpressionDataset]):
         """Draw the scenes, find their regions in the pixels and refer to their things."""
         progress(f"drawing {self.train} scenes for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
-        return CoAttentionDataModule(train, validation, words_of(train.examples), FEATURE_DIM, MOST_WORDS)
+        return CoAttentionDataModule(train, validation, words_of(train.examples), FEATURE_DIM, _MOST_WORDS)
 
     def split(self, name: str) -> ExpressionDataset:
         """Return the expressions about the scenes of a split; boxes are in pixels of the drawn image."""

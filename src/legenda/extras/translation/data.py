@@ -163,7 +163,7 @@ def _lines(path: Path) -> Sequence[str]:
     return lines
 
 
-LARGEST = 999_999
+_LARGEST = 999_999
 
 _DIGITS = ("", "lam", "sor", "mir", "tek", "fel", "gov", "nai", "pru", "zin")
 _UNITS = ("hun", "den", "")
@@ -174,7 +174,7 @@ _TENS = ("", "oskri", "ebri", "ushti", "almri", "drel", "ipri", "onri", "yarri",
 _RANKS = ("", "ung", "wem")
 _EMPTY = "vaal"
 
-_POOLS = {"train": (200_000, LARGEST + 1), "val": (100_000, 200_000), "test": (0, 100_000)}
+_POOLS = {"train": (200_000, _LARGEST + 1), "val": (100_000, 200_000), "test": (0, 100_000)}
 """Which part of the shuffled numbers each split is taken from."""
 
 
@@ -218,14 +218,14 @@ class NumberWordsData(SplitSizes[ParallelDataset]):
 
 
 def tavil(number: int) -> str:
-    """Return a number of 0 to LARGEST in Tavil."""
+    """Return a number of 0 to _LARGEST in Tavil."""
     thousands, rest = divmod(number, 1000)
     words = [*_spell(thousands), _THOUSAND] if thousands else []
     return " ".join([*words, *_spell(rest)]) or _NOTHING
 
 
 def orrish(number: int) -> str:
-    """Return a number of 0 to LARGEST in Orrish."""
+    """Return a number of 0 to _LARGEST in Orrish."""
     words: list[str] = []
     for rank in _RANKS:
         number, part = divmod(number, 100)
@@ -244,4 +244,4 @@ def _spell(part: int) -> list[str]:
 
 @functools.lru_cache(maxsize=2)
 def _shuffled(seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).permutation(LARGEST + 1)
+    return np.random.default_rng(seed).permutation(_LARGEST + 1)

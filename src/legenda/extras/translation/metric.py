@@ -17,7 +17,7 @@ from legenda.errors import DataError, import_extra
 __all__ = ["TranslationScores", "score_translations"]
 
 _HYPHEN = re.compile(r"(\S)-(\S)")
-TRANSLATION_METRICS = ("BLEU", "tokenized BLEU", "chrF", "exact")
+_TRANSLATION_METRICS = ("BLEU", "tokenized BLEU", "chrF", "exact")
 """The metrics that `score_translations` computes."""
 
 
@@ -52,7 +52,7 @@ def score_translations(
     corpus["tokenized BLEU"] = tokenized_bleu(hypotheses, streams)
     corpus["exact"] = 100 * fmean(text in references[name] for name, text in translations.items())
     margins = _margins(hypotheses, streams, resamples) if resamples else {}
-    return TranslationScores({name: corpus[name] for name in TRANSLATION_METRICS}, signatures, margins)
+    return TranslationScores({name: corpus[name] for name in _TRANSLATION_METRICS}, signatures, margins)
 
 
 def tokenized_bleu(translations: Sequence[str], streams: Sequence[Sequence[str | None]]) -> float:

@@ -12,7 +12,7 @@ from legenda.errors import DataError, import_extra
 from legenda.io import atomic_write, read_text, verified, write_text
 from legenda.text.vocabulary import END, UNKNOWN, Vocabulary
 
-MAX_CHARACTERS = 1000
+_MAX_CHARACTERS = 1000
 """Characters of the longest word that BPE merges split, which takes quadratic time."""
 _HINT = "name the subwords.model of a run, or a file of BPE merges"
 _SPACES_ONLY = "#spaces"
@@ -106,9 +106,9 @@ class BPETokenizer:
         tokens = text.split()
         if self._bpe is None:
             return tokens
-        if long := next((token for token in tokens if len(token) > MAX_CHARACTERS), None):
+        if long := next((token for token in tokens if len(token) > _MAX_CHARACTERS), None):
             raise DataError(
-                f"the word {long[:60]!r}... has {len(long):,} characters; BPE merges take {MAX_CHARACTERS:,} at most"
+                f"the word {long[:60]!r}... has {len(long):,} characters; BPE merges take {_MAX_CHARACTERS:,} at most"
             )
         return self._bpe.segment_tokens(tokens)
 

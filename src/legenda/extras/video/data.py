@@ -25,8 +25,8 @@ from legenda.regions import Regions
 from legenda.text import Vocabulary
 
 FRAMES = 6
-MOVING_SCENES = ExtractorIdentity(name="moving scenes")
-VIDEO_FEATURE_DIM = FEATURE_DIM + 3
+_MOVING_SCENES = ExtractorIdentity(name="moving scenes")
+_VIDEO_FEATURE_DIM = FEATURE_DIM + 3
 """Channels of a frame: the patch of its object, and the object's center and size."""
 
 MOTIONS = ("left", "right", "up", "down", "grows", "shrinks")
@@ -101,8 +101,8 @@ def _check(caption: str, scene: VideoScene) -> tuple[bool, bool]:
     return (read[1], read[2]) == scene.things[0].kind, _STATEMENTS[read[3]] == scene.motion
 
 
-def video_features(scene: VideoScene) -> np.ndarray:
-    """Return the frames' features `(FRAMES, VIDEO_FEATURE_DIM)` float32, found in the pixels of each drawn frame."""
+def _video_features(scene: VideoScene) -> np.ndarray:
+    """Return the frames' features `(FRAMES, _VIDEO_FEATURE_DIM)` float32, found in the pixels of each drawn frame."""
     frames = []
     for thing in scene.things:
         features, boxes = find_things(draw_scene(Scene(scene.id, "near", (thing,), (0, 0), scene.ground)))
@@ -125,17 +125,17 @@ class MovingScenesData(SplitSizes):
         progress(f"drawing {self.train} moving scenes for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
         vocabulary = Vocabulary.from_counts(train.tokenized.counts(), min_count=1)
-        return DataModule(train, validation, vocabulary, VIDEO_FEATURE_DIM, False)
+        return DataModule(train, validation, vocabulary, _VIDEO_FEATURE_DIM, False)
 
     def split(self, name: str) -> CaptionDataset:
         """Return the moving scenes train, val or test; `score` checks captions against the scenes."""
         made = (make_video_scene(name, index, self.seed) for index in range(self.size(name, "moving scenes")))
         scenes = {scene.id: scene for scene in made}
-        features = np.stack(list(map(video_features, scenes.values())))
+        features = np.stack(list(map(_video_features, scenes.values())))
 
         def read(positions: np.ndarray) -> Regions:
             return Regions.from_numpy(features[positions])
 
         references = tuple(map(video_references, scenes.values()))
         score = partial(video_scores, scenes=scenes)
-        return CaptionDataset(tuple(scenes), references, read, "moving scenes", MOVING_SCENES, score)
+        return CaptionDataset(tuple(scenes), references, read, "moving scenes", _MOVING_SCENES, score)

@@ -42,7 +42,7 @@ QuestionType = Literal["near", "size", "stand", "count", "existence", "color", "
 
 PER_SCENE = 4
 """Questions of one scene: three about what its family is about, one control."""
-MOST_WORDS = 10
+_MOST_WORDS = 10
 """Words of the longest question."""
 
 
@@ -223,7 +223,7 @@ def read_main_answers(path: Path) -> list[str]:
     return [normalize_answer(entry.multiple_choice_answer) for entry in answers]
 
 
-def read_daquar(path: Path) -> list[Question]:
+def _read_daquar(path: Path) -> list[Question]:
     """Read a CSV of DAQUAR with the columns question, answer and image_id; a question's id is its row from 0 on.
 
     The one answer stands for all ten people, normalized, so that the official accuracy counts the predictions that are
@@ -367,7 +367,7 @@ class DaquarData(StoredData[QuestionDataset]):
         return QuestionDataset.stored(choose_split(self._parts(), name, "DAQUAR"), open_stores(self.features))
 
     def _parts(self) -> dict[str, list[Question]]:
-        questions = read_daquar(self.questions / "data.csv")
+        questions = _read_daquar(self.questions / "data.csv")
         train, test = (read_text(self.questions / f"{name}_images_list.txt").split() for name in ("train", "test"))
         splits = dict.fromkeys(train, "train") | dict.fromkeys(train[9::10], "val") | dict.fromkeys(test, "test")
         parts: dict[str, list[Question]] = {"train": [], "val": [], "test": []}
@@ -400,7 +400,7 @@ class SceneQuestionsData(SceneCounts[QuestionDataset]):
         given = (annotation.answers[0] for annotation in train.annotations.values())
         answers = AnswerVocabulary.build(given, min_count=1)
         words = words_of(train.examples)
-        return CoAttentionDataModule(train, validation, words, FEATURE_DIM, MOST_WORDS, answers=answers)
+        return CoAttentionDataModule(train, validation, words, FEATURE_DIM, _MOST_WORDS, answers=answers)
 
     def split(self, name: str) -> QuestionDataset:
         """Return the questions about the scenes of a split, each with its one answer as that of all people."""

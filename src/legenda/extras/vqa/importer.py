@@ -18,7 +18,7 @@ _IMAGE = ("img_feat_linear", "adapter.frcn_linear", "imgfeat_linear")
 def load_mcan(weights: StateDictMapper, *, num_heads: int | None = None, **options: object) -> Model:
     """Return the model of a released state dict: for questions, or for grounding where it scores regions.
 
-    The tensors determine all sizes except num_heads, by default `usual_heads`. Raise CheckpointError naming a tensor
+    The tensors determine all sizes except num_heads, by default `_usual_heads`. Raise CheckpointError naming a tensor
     that is missing, unexpected or misshapen.
     """
     image = next((name for name in _IMAGE if f"{name}.weight" in weights), _IMAGE[0])
@@ -28,7 +28,7 @@ def load_mcan(weights: StateDictMapper, *, num_heads: int | None = None, **optio
         "word_dim": weights.size("embedding.weight", 1),
         "feature_dim": weights.size(f"{image}.weight", 1),
         "dim": dim,
-        "num_heads": usual_heads(dim) if num_heads is None else num_heads,
+        "num_heads": _usual_heads(dim) if num_heads is None else num_heads,
     }
     kind = "mcan_grounding" if "proj_scores.weight" in weights else "mcan"
     config |= _grounder_sizes(weights) if kind == "mcan_grounding" else _mcan_sizes(weights)
@@ -36,7 +36,7 @@ def load_mcan(weights: StateDictMapper, *, num_heads: int | None = None, **optio
     return weights.load_into(model, read_names(kind, "legenda.extras.vqa") | {"backbone.input": image})
 
 
-def usual_heads(dim: int) -> int:
+def _usual_heads(dim: int) -> int:
     """Return the usual number of heads: of 64 channels each, as in all releases, or of 8 where dim is below 512."""
     return max(1, dim // (64 if dim >= 512 else 8))
 
@@ -66,7 +66,7 @@ def _pool_sizes(weights: StateDictMapper, pool: str) -> dict[str, int]:
     }
 
 
-def set_question_vocabulary(
+def _set_question_vocabulary(
     model: CoAttentionModel, vocabulary: TokenSource, answers: TokenSource, source: str
 ) -> None:
     """Set the vocabulary and, for question answering, the answers of a model, or neither.
@@ -90,4 +90,4 @@ def set_question_vocabulary(
     model.vocabulary = words
 
 
-MCAN = Importer(load_mcan, set_question_vocabulary)
+MCAN = Importer(load_mcan, _set_question_vocabulary)

@@ -28,7 +28,7 @@ from legenda.models.layers import FeedForward, Residual
 from legenda.regions import Regions, mask_zero_features
 from legenda.run_folder import ANSWERS, VOCABULARY
 
-PAD_ID = 0
+_PAD_ID = 0
 """The id that pads questions."""
 
 
@@ -70,7 +70,7 @@ class CoAttentionConfig(AttentionConfig, ModelConfig):
         return self
 
 
-def std_residual(config: CoAttentionConfig) -> Residual:
+def _std_residual(config: CoAttentionConfig) -> Residual:
     """Return norm(x + sublayer(x)) with the layer normalization of MCAN's release."""
     return Residual(config.dim, config.dropout, norm_first=False, norm=StdLayerNorm(config.dim))
 
@@ -102,8 +102,8 @@ class SelfAttentionLayer(nn.Module):
         dim, dropout = config.dim, config.dropout
         self.attention = MultiHeadAttention(dim, config.num_heads, dropout=dropout, bias=config.projection_bias)
         self.feed_forward = FeedForward(dim, config.ff_dim, dropout)
-        self.attention_residual = std_residual(config)
-        self.feed_forward_residual = std_residual(config)
+        self.attention_residual = _std_residual(config)
+        self.feed_forward_residual = _std_residual(config)
 
     def forward(self, x: Float[Tensor, "B L D"], token_mask: Bool[Tensor, "B L"]) -> Float[Tensor, "B L D"]:
         """Return the states of the tokens after this layer."""
@@ -122,9 +122,9 @@ class GuidedAttentionLayer(nn.Module):
         self.attention = config.build_attention(dim, num_heads, layer=layer, dropout=dropout, bias=bias)
         self.cross_attn = MultiHeadAttention(dim, num_heads, dropout=dropout, bias=bias)
         self.feed_forward = FeedForward(dim, config.ff_dim, dropout)
-        self.attention_residual = std_residual(config)
-        self.cross_attn_residual = std_residual(config)
-        self.feed_forward_residual = std_residual(config)
+        self.attention_residual = _std_residual(config)
+        self.cross_attn_residual = _std_residual(config)
+        self.feed_forward_residual = _std_residual(config)
 
     def forward(
         self, x: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"], geometry: Geometry, question: QuestionTokens
@@ -162,8 +162,8 @@ class CoAttention(nn.Module):
         self.geometry = PairGeometry(config, config.num_layers)
 
     def forward(self, regions: Regions, question: Int[Tensor, "B L"]) -> CoAttentionOutput:
-        """Return the states of tokens and regions; question: token ids, padded with `PAD_ID`."""
-        token_mask = question.ne(PAD_ID)
+        """Return the states of tokens and regions; question: token ids, padded with `_PAD_ID`."""
+        token_mask = question.ne(_PAD_ID)
         states, _ = self.lstm(self.embedding(question))
         for layer in self.words:
             states = layer(states, token_mask)
