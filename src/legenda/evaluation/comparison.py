@@ -73,7 +73,7 @@ def compare_predictions(options: CompareOptions) -> ScoringReport:
 
     Raise LegendaError for files that cannot be read, without references, or of different examples.
     """
-    paths = predict_missing((options.first, options.second), options.split, _LOG.info)
+    paths = _predict_missing((options.first, options.second), options.split, _LOG.info)
     contents = [_read_evaluation(path) for path in paths]
     tasks = [content.get("task") for content in contents]
     if tasks[0] != tasks[1]:
@@ -204,7 +204,7 @@ def _predictions_path(name: Path, split: str) -> Path:
     return evaluation_path(find_model(name), split)
 
 
-def predict_missing(names: Sequence[Path], split: str, progress: Callable[[str], None]) -> list[Path]:
+def _predict_missing(names: Sequence[Path], split: str, progress: Callable[[str], None]) -> list[Path]:
     """Return the files of the predictions of two captioners, which caption the split where there is no such file yet.
 
     A model without data of its own, such as `photo`, captions those of the other; its file is then in the folder of the

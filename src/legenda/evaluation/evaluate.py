@@ -119,7 +119,7 @@ IMAGE_COUNTS = {"val2014": 40_504, "test2014": 40_775}
 """The number of images of each part of COCO; the server takes captions of all of them or none."""
 
 
-def coco_splits(run: CaptionerRun, test_features: Path | None) -> dict[str, CaptionDataset]:
+def _coco_splits(run: CaptionerRun, test_features: Path | None) -> dict[str, CaptionDataset]:
     """Return val2014, from the annotations and features of the run, and test2014, from `test_features`.
 
     Raise LegendaError where the run's data is not COCO, an image is missing, or an image is of another part.
@@ -239,7 +239,7 @@ def describe_one_caption(captions: Mapping[str, str]) -> str | None:
     )
 
 
-CHUNK_SIZE = 200
+_CHUNK_SIZE = 200
 """Examples between two updates of the progress bar."""
 
 
@@ -274,7 +274,7 @@ def predict(run: Run, examples: Split, search: Overrides) -> dict[str, object]:
     """Return the predictions for all examples of a split, by id; search: what is set over the model's own."""
     predictions: dict[str, object] = {}
     with inference(run.model, PackedWeights()) as model, progress_bar(f"predicting {examples.source}") as update:
-        for indices in np.array_split(np.arange(len(examples)), -(-len(examples) // CHUNK_SIZE)):
+        for indices in np.array_split(np.arange(len(examples)), -(-len(examples) // _CHUNK_SIZE)):
             predictions |= predict_split(run.task, model, examples, indices, search)
             update(len(predictions), len(examples))
     return predictions
@@ -389,7 +389,7 @@ def caption_coco_server(
 
     Return their paths with the numbers of images. A third file holds the checksums of the weights.
     """
-    splits = coco_splits(run, test_features)
+    splits = _coco_splits(run, test_features)
     for split in splits.values():
         check_extractor(run, split)
     captions = {part: generate(run, split, search, members) for part, split in splits.items()}

@@ -199,7 +199,7 @@ class WordIds:
         return out.reshape(*tokens.shape[:2], -1)
 
 
-BAD_ENDINGS = "a an the in for at of with before after on upon near to is are am and"
+_BAD_ENDINGS = "a an the in for at of with before after on upon near to is are am and"
 """Words that end no complete caption: the list of self-critical.pytorch (Luo, 2017), and "and"."""
 
 CURVES = {
@@ -217,9 +217,9 @@ MIN_ENTROPY, MIN_DISTINCT_SAMPLES, MIN_DISTINCT_IMAGES, MAX_BAD_ENDINGS = 0.05, 
 
 
 def find_bad_endings(vocabulary: Vocabulary | None) -> Int[Tensor, " n"]:
-    """Return the ids of those `BAD_ENDINGS` that a vocabulary has."""
+    """Return the ids of those `_BAD_ENDINGS` that a vocabulary has."""
     ids = {} if vocabulary is None else vocabulary.ids
-    return torch.tensor([ids[word] for word in BAD_ENDINGS.split() if word in ids], dtype=torch.long)
+    return torch.tensor([ids[word] for word in _BAD_ENDINGS.split() if word in ids], dtype=torch.long)
 
 
 @torch.no_grad()

@@ -206,11 +206,11 @@ def add_record(folder: Path, record: Mapping[str, object]) -> None:
         raise DataError(f"{path} could not be written ({error.strerror}); free some space") from error
 
 
-def flatten_record(record: Mapping[str, object]) -> Iterable[tuple[str, float]]:
+def _flatten_record(record: Mapping[str, object]) -> Iterable[tuple[str, float]]:
     """Yield the numbers of a record by name, those of a validation as "validation/CIDEr-D"."""
     for name, value in record.items():
         if isinstance(value, Mapping):
-            yield from ((f"{name}/{inner}", number) for inner, number in flatten_record(value))
+            yield from ((f"{name}/{inner}", number) for inner, number in _flatten_record(value))
         elif isinstance(value, int | float) and name not in ("step", "epoch"):
             yield name, value
 
@@ -241,7 +241,7 @@ def _tensorboard(folder: Path, last_step: int) -> Logger | None:
         try:
             if not (folder / TENSORBOARD_FOLDER).is_dir():
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-            for name, value in flatten_record(record):
+            for name, value in _flatten_record(record):
                 writer.add_scalar(name, value, record["step"])
             writer.flush()
         except Exception as error:  # of its thread, too
@@ -261,4 +261,4 @@ def _wandb(folder: Path) -> Logger | None:
         return None
     run_id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
     run = wandb.init(project=project, id=run_id, name=folder.name, dir=str(folder), resume="allow")
-    return lambda record: run.log(dict(flatten_record(record)), step=record["step"])
+    return lambda record: run.log(dict(_flatten_record(record)), step=record["step"])

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 _DELETE = "delete the folder to start again"
-DATA_DIGEST = "data_digest"
+_DATA_DIGEST = "data_digest"
 """The section with digests of the training and of the validation examples, and of a sample of their features."""
 _PATIENCE = "early_stopping_patience"
 _KEPT = ("environment", "format_version", "vocabulary")
@@ -76,7 +76,7 @@ def init_run_dir(folder: Path, config: dict[str, object], model: Model) -> None:
         new = {name: part for name, part in new.items() if name not in _KEPT and part is not None}
         new |= {name: part for name, part in old.items() if name in _KEPT}
         difference, kind = next(differences(_with_epochs_of(new, old), new), None), "settings"
-        if difference is None or difference[0].startswith(DATA_DIGEST):
+        if difference is None or difference[0].startswith(_DATA_DIGEST):
             difference, kind = _vocabulary_difference(folder, model) or difference, "data"
         if difference is not None:
             name, before, now = difference
@@ -238,7 +238,7 @@ def train(
         if isinstance(weight, int | float):
             config["consensus"] = weight * _KEPT_CONSENSUS
     config |= {"extractor": task.extractor and task.extractor.to_json(), "environment": describe_environment(folder)}
-    config[DATA_DIGEST] = {
+    config[_DATA_DIGEST] = {
         "train": describe_split(task.train),
         "validation": describe_split(task.validation),
         "features": describe_features(task.train),
@@ -304,7 +304,7 @@ def _launch(device: str, devices: int, nodes: int, strategy: Literal["ddp", "fsd
     return fabric
 
 
-STEPS = 4
+_STEPS = 4
 """Measured steps of each stage; the first is left out, and the median of the others counts."""
 
 
@@ -319,7 +319,7 @@ def estimate_seconds(
     seconds, rng = 0.0, np.random.default_rng(0)
     for config in stages:
         size = min(config.batch_size, len(task.train))
-        batches = [rng.choice(len(task.train), size, replace=False) for _ in range(STEPS)]
+        batches = [rng.choice(len(task.train), size, replace=False) for _ in range(_STEPS)]
         durations = []
         fabric, model = _launch(device, 1, 1, "ddp"), task.create(model_name, overrides, None)
         with (
@@ -327,7 +327,7 @@ def estimate_seconds(
             closing(Stage(fabric, task, model, config, Path(folder))) as stage,
         ):
             for step, batch in enumerate(batches):
-                following = batches[step + 1] if step + 1 < STEPS else None
+                following = batches[step + 1] if step + 1 < _STEPS else None
                 generator, start = torch.Generator().manual_seed(step), perf_counter()
                 stage.step(batch, generator, 0.0, 1, step, following)
                 durations.append(perf_counter() - start)

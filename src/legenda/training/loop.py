@@ -82,7 +82,7 @@ def validate(
 
 
 @torch.no_grad()
-def validation_loss(fabric: Fabric, objective: Objective) -> float:
+def _validation_loss(fabric: Fabric, objective: Objective) -> float:
     """Return the loss of the validation split, without dropout and scheduled sampling, on every device.
 
     Self-critical stages have the cross-entropy of the reference captions. It draws no numbers of the global generators.
@@ -170,11 +170,11 @@ def _is_over(patience: int, scores: Sequence[float]) -> bool:
 
 _LOG = logging.getLogger(__name__)
 
-LOG_INTERVAL_S = 10.0
+_LOG_INTERVAL_S = 10.0
 """Seconds between two lines of steps in the log."""
 
 
-class TrainingProgress:
+class _TrainingProgress:
     """Shows steps, loss, speed and remaining time."""
 
     def __init__(self, title: str, total: int, done: int, *, enabled: bool = True) -> None:
@@ -195,7 +195,7 @@ class TrainingProgress:
         values = "  ".join(f"{name} {value:.3f}" for name, value in means.items())
         state = f"epoch {epoch}  step {self.done}/{self.total}  {values}  {speed:.1f} steps/s"
         self.bar.update(self.task, completed=self.done, state=state)
-        if self.bar.disable and (now - self.last_line_at >= LOG_INTERVAL_S or self.done == self.total):
+        if self.bar.disable and (now - self.last_line_at >= _LOG_INTERVAL_S or self.done == self.total):
             self.last_line_at = now
             self.log(f"{state}  {(self.total - self.done) / max(speed, 1e-9):.0f} s left")
 
@@ -217,7 +217,7 @@ _UNPROFILED_STEPS = 2
 
 
 @contextmanager
-def profiled(path: Path, steps: int) -> Iterator[Callable[[], None]]:
+def _profiled(path: Path, steps: int) -> Iterator[Callable[[], None]]:
     """Yield a function to call after each step; the trace of so many steps, after the first two, is written to a file.
 
     Nothing is traced for 0 steps.
@@ -285,7 +285,7 @@ class TrainingLoop:
         """Train to the end of the last stage."""
         try:
             steps = self.profile_steps if self.fabric.is_global_zero else 0
-            with self.signals.listen(), profiled(self.folder / TRACE, steps) as self.end_step:
+            with self.signals.listen(), _profiled(self.folder / TRACE, steps) as self.end_step:
                 return self._fit(title)
         finally:
             self.stage.close()
@@ -311,7 +311,7 @@ class TrainingLoop:
     def _fit(self, title: str) -> Progress:
         while not (self.progress.finished or self.stopped):
             total = self.progress.stage_step + self.steps_per_epoch * self.config.epochs
-            progress_bar = TrainingProgress(title, total, self.progress.step, enabled=self.fabric.is_global_zero)
+            progress_bar = _TrainingProgress(title, total, self.progress.step, enabled=self.fabric.is_global_zero)
             with progress_bar.bar:
                 if self.is_trained and self.progress.step == 0 and self.progress.best is None:
                     self._validate(progress_bar)
@@ -365,7 +365,7 @@ class TrainingLoop:
         self._set_up_stage()
         self._save()
 
-    def _train_epoch(self, progress_bar: TrainingProgress) -> None:
+    def _train_epoch(self, progress_bar: _TrainingProgress) -> None:
         progress, config = self.progress, self.config
         started, seconds_before = time.monotonic(), progress.seconds
         for indices, generator, next_indices in self._batches():
@@ -480,12 +480,12 @@ class TrainingLoop:
             stop = self.callback(record) is True if self.fabric.is_global_zero else False
             self.stopped |= self.fabric.broadcast(stop)
 
-    def _validate(self, progress_bar: TrainingProgress) -> None:
+    def _validate(self, progress_bar: _TrainingProgress) -> None:
         progress, config = self.progress, self.config
         with self.average.swap_in():
             with unsharded_params(self.stage.objective):
                 predictions, scores = validate(self.fabric, self.task, self.model, config)
-                loss = validation_loss(self.fabric, self.validation_objective)
+                loss = _validation_loss(self.fabric, self.validation_objective)
             self._record({"step": progress.step, "epoch": progress.epoch, "validation": {**scores, "loss": loss}})
             score = scores[config.monitor] or 0.0
             progress.scores.append(score)

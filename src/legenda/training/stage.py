@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-FAILED_BATCH = "failed_batch.safetensors"
+_FAILED_BATCH = "failed_batch.safetensors"
 """The file of a batch whose loss was not finite."""
 _OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "radam": torch.optim.RAdam, "sgd": torch.optim.SGD}
 
 
-def create_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
+def _create_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
     """Return the configured optimizer of a model's parameters; every step sets the learning rate."""
     backbone = find_backbone(model)
     own = [] if backbone is None else list(backbone.parameters())
@@ -50,7 +50,7 @@ def create_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Op
     return _OPTIMIZERS[config.optimizer](parameters, lr=1.0, **options)
 
 
-def clip_gradients(
+def _clip_gradients(
     fabric: Fabric, module: nn.Module, optimizer: torch.optim.Optimizer, config: TrainingConfig
 ) -> Tensor | None:
     """Clip gradients by value, then by norm, in place; return their norm before both, None without gradients."""
@@ -139,7 +139,7 @@ class Stage:
             self.objective.compile()
         self.wrapped = fabric.setup_module(self.objective)
         self.prefetcher = Prefetcher(self.objective.read, fabric.device)
-        self.optimizer = create_optimizer(model, config)  # after the setup, which may shard the weights
+        self.optimizer = _create_optimizer(model, config)  # after the setup, which may shard the weights
         self.wrapped_optimizer: Any = fabric.setup_optimizers(self.optimizer)
         self.checks_gradients = any(isinstance(module, DistributedDataParallel) for module in self.wrapped.modules())
 
@@ -199,7 +199,7 @@ class Stage:
         names = sorted(metrics)
         values = all_reduce_sum(fabric, torch.tensor([metrics[name] for name in names], dtype=torch.float64))
         metrics = dict(zip(names, values.tolist(), strict=True))
-        norm = clip_gradients(fabric, self.wrapped, self.wrapped_optimizer, config)
+        norm = _clip_gradients(fabric, self.wrapped, self.wrapped_optimizer, config)
         has_scaler = config.precision == "fp16"  # it skips steps that overflow
         if not math.isfinite(metrics["loss"]) or (not has_scaler and norm is not None and not math.isfinite(norm)):
             self._raise_non_finite(indices, targets, step)
@@ -240,7 +240,7 @@ class Stage:
         return all_reduce_sum(self.fabric, total).tolist()
 
     def _raise_non_finite(self, indices: np.ndarray, targets: Batch, step: int) -> None:
-        path = self.folder / FAILED_BATCH
+        path = self.folder / _FAILED_BATCH
         if self.fabric.is_global_zero:
             tensors = {**self.objective.read(indices), **targets}
             metadata = {"examples": "\n".join(self.task.train.ids[index] for index in indices)}
