@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from legenda.terminal import escape_controls
 
-SEPARATOR = "--then"
+_SEPARATOR = "--then"
 """Separates two commands."""
 
 
@@ -52,7 +52,7 @@ def run_parallel(
 
 
 def _start(commands: Sequence[Sequence[str]], environment: Mapping[str, str]) -> subprocess.Popen[str]:
-    arguments = [argument for command in commands for argument in (*command, SEPARATOR)][:-1]
+    arguments = [argument for command in commands for argument in (*command, _SEPARATOR)][:-1]
     return subprocess.Popen(
         [sys.executable, "-m", "legenda.cli._parallel", *arguments],
         env={**os.environ, **environment},
@@ -90,7 +90,7 @@ def _run(arguments: list[str]) -> None:
 
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     while arguments:
-        end = arguments.index(SEPARATOR) if SEPARATOR in arguments else len(arguments)
+        end = arguments.index(_SEPARATOR) if _SEPARATOR in arguments else len(arguments)
         main(arguments[:end])
         arguments = arguments[end + 1 :]
 

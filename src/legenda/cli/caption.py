@@ -124,9 +124,9 @@ def _caption(options: CaptionOptions) -> None:
     suffix = options.out.suffix.lower() if options.out else ""
     output_format = options.output_format or _FORMATS.get(suffix, "text")
     if output_format == "coco":
-        check_coco_names(names)
+        _check_coco_names(names)
     if options.sidecar:
-        sidecars = check_sidecars(names)
+        sidecars = _check_sidecars(names)
     pipeline = open_pipeline(options.model, options.extractor, options.compute.device, **_flags(options))
     sheets = []
     if options.save_attention is not None or options.save_boxes is not None:
@@ -187,8 +187,8 @@ def _caption_job(options: CaptionOptions, out: Path) -> None:
     folder, flags = find_model(options.model), _flags(options)
     folder = folder if is_of_transformers(folder) else folder.resolve()
     limits = {name: getattr(options, name) for name in ("num_captions", "batch_size", "sentence")}
-    make = partial(CaptionTask, search=options.search, **limits)
-    load_task = partial(load_captioner, partial(open_pipeline, folder, extractor, **flags), make)
+    make = partial(_CaptionTask, search=options.search, **limits)
+    load_task = partial(_load_captioner, partial(open_pipeline, folder, extractor, **flags), make)
     load: Load = load_task
     if options.job.engine == "local":
         task = load_task(options.compute.device)
@@ -219,7 +219,7 @@ def _caption_job(options: CaptionOptions, out: Path) -> None:
 
 
 @dataclass(frozen=True)
-class CaptionTask:
+class _CaptionTask:
     """Captions of images, which the lines of a shard hold; sentence: with a capital and a full stop."""
 
     pipeline: Pipeline
@@ -242,7 +242,9 @@ class CaptionTask:
         """Write nothing: captions need no store beside the shard's lines."""
 
 
-def load_captioner(open: Callable[..., Pipeline], make: Callable[[Pipeline], CaptionTask], device: str) -> CaptionTask:
+def _load_captioner(
+    open: Callable[..., Pipeline], make: Callable[[Pipeline], _CaptionTask], device: str
+) -> _CaptionTask:
     """Return the task of workers on a device."""
     return make(open(device=device))
 
@@ -271,7 +273,7 @@ def _flags(options: CaptionOptions) -> dict[str, Any]:
     return {**compute, "consensus": options.consensus, "min_score": options.min_score}
 
 
-def check_sidecars(names: Sequence[str]) -> dict[str, Path]:
+def _check_sidecars(names: Sequence[str]) -> dict[str, Path]:
     """Return the text file beside each image, by the name of the image.
 
     Raise DataError for a file that exists, which may be a person's, and for one of two images; ConfigError for a URL.
@@ -338,7 +340,7 @@ def format_captions(
         yield pending + "]"
 
 
-def check_coco_names(names: Iterable[str]) -> None:
+def _check_coco_names(names: Iterable[str]) -> None:
     """Raise ConfigError unless all file names are those of COCO images, each with its own id."""
     images: dict[int, str] = {}
     for name in names:

@@ -28,20 +28,20 @@ from legenda.training import is_finished
 
 PHOTOGRAPH_MODEL = "photo"
 MODELS = ("transformer", "ngsan")
-EXAMPLES_PER_FAMILY = 4
-SEARCH = {"beam_size": 3}
+_EXAMPLES_PER_FAMILY = 4
+_SEARCH = {"beam_size": 3}
 
-COLUMNS = (
+_COLUMNS = (
     *(ScoreColumn(name, name, SCENE_METRICS[name], percent=True) for name in ("pair", "axis", "size", "bind", "truth")),
     ScoreColumn("CIDEr-D", "CIDEr-D", "similarity to the five reference captions"),
 )
 
-DESCRIPTIONS = {
+_DESCRIPTIONS = {
     "transformer": "plain self-attention: reads the appearance of things, not their positions",
     "ngsan": "normalized queries and a geometric bias: attention depends on the boxes",
 }
 
-LIMITS = (
+_LIMITS = (
     "It was trained on 4,030 photographs and on the boxes of 106,565 others, all of COCO; it knows the 80 kinds of "
     "things of COCO and everyday scenes, and is often wrong about what it never saw."
 )
@@ -63,7 +63,7 @@ class DemoOptions(Config):
 
 def run(options: DemoOptions) -> None:
     """Caption the photographs, train and write the page."""
-    photographs, text = write_photograph_report(PHOTOGRAPH_MODEL, options.report)
+    photographs, text = _write_photograph_report(PHOTOGRAPH_MODEL, options.report)
     print(text, end="\n\n", flush=True)
     folders = {name: options.runs / name for name in MODELS}
     _train(folders)
@@ -104,12 +104,12 @@ def caption_photographs(model: str) -> CaptionedPhotographs:
     return described, cards
 
 
-def write_photograph_report(model: str, path: Path) -> tuple[CaptionedPhotographs, str]:
+def _write_photograph_report(model: str, path: Path) -> tuple[CaptionedPhotographs, str]:
     """Write a report of the photographs alone; return them, and the captions and the path as text."""
     described, cards = caption_photographs(model)
     report = Report(
         title="Photographs and the attention of each word",
-        lead=f"The packaged model captions four photographs. {LIMITS}",
+        lead=f"The packaged model captions four photographs. {_LIMITS}",
         columns=(),
         runs=[described],
         examples=cards,
@@ -133,19 +133,19 @@ def write_demo_report(folders: Mapping[str, Path], path: Path, photographs: Capt
         raise DataError(f"{next(iter(folders.values()))} was not trained on scenes; delete it and run the demo again")
     scenes = make_split("test", data.test, data.seed)
     split = scene_captions(scenes)
-    captions, results = predict_and_score(runs, dict.fromkeys(runs, split), SEARCH)
+    captions, results = predict_and_score(runs, dict.fromkeys(runs, split), _SEARCH)
     for name, result in results.items():
-        settings = {"images": len(split), **caption_settings(runs[name].config, "test", SEARCH, "fast")}
+        settings = {"images": len(split), **caption_settings(runs[name].config, "test", _SEARCH, "fast")}
         settings["weights"] = [runs[name].weights]
         predictions = {identity: caption.text for identity, caption in captions[name].items()}
         scores = {metric: score.value for metric, score in result.scores.items()}
         write_evaluation(
             evaluation_path(folders[name], "test"), settings, "captions", predictions, partial(dict, scores)
         )
-    scene_runs = model_runs(runs, results, descriptions=DESCRIPTIONS)
+    scene_runs = model_runs(runs, results, descriptions=_DESCRIPTIONS)
     # the first scenes of each family, so that the choice does not depend on captions
     by_family = [[index for index, scene in enumerate(scenes.scenes) if scene.family == family] for family in FAMILIES]
-    shown = [index for indices in by_family for index in indices[:EXAMPLES_PER_FAMILY]]
+    shown = [index for indices in by_family for index in indices[:_EXAMPLES_PER_FAMILY]]
     report = Report(
         title="Captions and the attention of each word",
         lead="The packaged model captions four photographs; below, two small models with and without geometry in their "
@@ -153,7 +153,7 @@ def write_demo_report(folders: Mapping[str, Path], path: Path, photographs: Capt
         about="Two models were trained on the same drawn scenes, with the same seed and budget. Features describe the "
         "appearance of each thing, boxes its position. Plain self-attention cannot use the boxes: it names things that "
         "are there and gets their relation right by chance.",
-        columns=COLUMNS,
+        columns=_COLUMNS,
         runs=[*scene_runs, packaged],
         examples=[
             *cards,
@@ -176,7 +176,7 @@ def write_demo_report(folders: Mapping[str, Path], path: Path, photographs: Capt
             "The attention shown is that of the last decoder layer over the encoded regions, the mean of all heads or "
             "a single head.",
             f"Measured on this machine with {torch.get_num_threads()} thread(s) in this process, one seed.",
-            f"The packaged model: {LIMITS}",
+            f"The packaged model: {_LIMITS}",
         ],
         score_name=RANKING_METRIC,
     )
@@ -185,9 +185,9 @@ def write_demo_report(folders: Mapping[str, Path], path: Path, photographs: Capt
 
 
 def _table(runs: Sequence[ModelRun]) -> str:
-    labels = "".join(f"{column.label:>9}" for column in COLUMNS)
+    labels = "".join(f"{column.label:>9}" for column in _COLUMNS)
     lines = ["", f"{'test scenes':<14}{labels}{'parameters':>12}{'seconds':>9}"]
     for run in runs:
-        cells = "".join("     none" if (v := run.scores[c.key]) is None else f"{v:>9.3f}" for c in COLUMNS)
+        cells = "".join("     none" if (v := run.scores[c.key]) is None else f"{v:>9.3f}" for c in _COLUMNS)
         lines.append(f"{run.name:<14}{cells}{run.parameters:>12,}{run.seconds:>9.0f}")
     return "\n".join(lines)

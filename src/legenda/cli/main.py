@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # no command multiplies large matrices in NumPy, and OpenBLAS's threads take longer to start than its import
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["help"]
-    open_closed_streams()
+    _open_closed_streams()
     with _stop_by_signal() as received:
         try:
             with safe_stdout():
@@ -58,11 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 sys.stdout.flush()
         except (Exception, KeyboardInterrupt) as error:
             if received and not isinstance(error, KeyboardInterrupt):  # what a signal may end in, in any library
-                raise SystemExit(exit_code(arguments[0], Stopped(received[0]))) from None
+                raise SystemExit(exit_code(arguments[0], _Stopped(received[0]))) from None
             raise SystemExit(exit_code(arguments[0], error)) from None
 
 
-class Stopped(KeyboardInterrupt):
+class _Stopped(KeyboardInterrupt):
     """A signal has ended a command."""
 
     def __init__(self, signum: int) -> None:
@@ -81,7 +81,7 @@ def _stop_by_signal() -> Iterator[list[int]]:
     def stop(number: int, _: FrameType | None) -> None:
         received.append(number)
         STOPPED.set()
-        raise Stopped(number)
+        raise _Stopped(number)
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     STOPPED.clear()
@@ -108,8 +108,8 @@ def _run(command: str, arguments: list[str]) -> None:
     if command not in COMMANDS:
         raise ConfigError(f"there is no such command; {did_you_mean(command, COMMANDS)}")
     module = f"{command}_" if iskeyword(command) else command
-    log_to_stderr()
-    arguments = load_plugins(arguments)
+    _log_to_stderr()
+    arguments = _load_plugins(arguments)
     run = import_module(f"legenda.cli.{module}").run
     kind = get_type_hints(run).get("options")
     if kind is None:  # it parses the arguments itself
@@ -178,7 +178,7 @@ def _describe(error: BaseException) -> str | None:
     return None
 
 
-def open_closed_streams() -> None:
+def _open_closed_streams() -> None:
     """Let the standard streams that the caller has closed (>&-) read and write nothing, as /dev/null does."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -196,7 +196,7 @@ class _StderrHandler(logging.StreamHandler[TextIO]):
         return escape_controls(super().format(record))
 
 
-def log_to_stderr() -> None:
+def _log_to_stderr() -> None:
     """Write messages of the logger "legenda" from the level INFO on, as they are, unless it has a handler already.
 
     Pillow's warnings of damaged metadata are not printed.
@@ -208,7 +208,7 @@ def log_to_stderr() -> None:
         logger.addHandler(_StderrHandler())
 
 
-def load_plugins(arguments: Sequence[str]) -> list[str]:
+def _load_plugins(arguments: Sequence[str]) -> list[str]:
     """Run the files of every --plugin, and return the other arguments."""
     rest: list[str] = []
     remaining = iter(arguments)

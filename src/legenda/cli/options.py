@@ -85,7 +85,7 @@ def parse(options: type[T], arguments: Sequence[str], command: str) -> T:
     that this machine does not have.
     """
     if {"-h", "--help"} & {*arguments} and hasattr(options, "usual"):
-        print(short_help(options, command))
+        print(_short_help(options, command))
         raise SystemExit(0)
     arguments = ["--help" if argument == "--help-all" else argument for argument in arguments]
     for argument in arguments:
@@ -96,7 +96,7 @@ def parse(options: type[T], arguments: Sequence[str], command: str) -> T:
     arguments = separate_positionals(options, arguments)
     with redirect_stdout(unguarded(sys.stdout)):  # tyro colors the help by ANSI sequences
         values = tyro.cli(options, args=list(arguments), prog=f"legenda {command}")
-    check_out(values, command)
+    _check_out(values, command)
     out = str(dict(_values_of(values)).get("out") or "")
     if out != out.encode(errors="surrogateescape").decode(errors="replace"):
         raise ConfigError("--out is not UTF-8, which the files of a run could not name; name another output")
@@ -160,7 +160,7 @@ def _is_path(word: str) -> bool:
     return word == "-" or is_name or any(sign in word for sign in "/*?")
 
 
-def short_help(options: Any, command: str) -> str:
+def _short_help(options: Any, command: str) -> str:
     """Return what a command does, examples of it, and its usual options: `examples` and `usual` of the class."""
     fields, texts = fields_of(options), _described(options)
     positional = [name for name, field in fields.items() if _POSITIONAL in field.metadata]
@@ -218,7 +218,7 @@ def _values_of(options: object) -> Iterator[tuple[str, object]]:
         yield from _values_of(value) if isinstance(value, Config) else [(name, value)]
 
 
-def check_out(options: object, command: str) -> None:
+def _check_out(options: object, command: str) -> None:
     """Raise DataError where --out is a file that the command reads.
 
     These are the files that other options name, those of a folder or a run that one names, and the data of the run.

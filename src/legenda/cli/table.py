@@ -210,7 +210,7 @@ def run(arguments: Sequence[str]) -> None:
         return
     table = get_table(options.arguments[0])
     out = options.out or Path("runs") / ("scenes.tables" if options.scenes else "tables")
-    runs, ensembles = make_runs(table, options, out)
+    runs, ensembles = _make_runs(table, options, out)
     environments = process_environments(options.processes)
     if options.estimate == "only":
         return _print_estimate(runs, len(environments))
@@ -230,7 +230,7 @@ def run(arguments: Sequence[str]) -> None:
         raise LegendaError(f"{len(failed)} of {len(runs)} trainings failed: {reasons}; remove the cause and call again")
 
 
-def make_runs(table: PaperTable, options: TableOptions, out: Path) -> tuple[list[RowRun], list[RowRun]]:
+def _make_runs(table: PaperTable, options: TableOptions, out: Path) -> tuple[list[RowRun], list[RowRun]]:
     """Return the single runs, one for each row and seed and for each member, and the ensembles.
 
     Raise LegendaError for an unknown row, a wrong change or missing data.
@@ -246,7 +246,7 @@ def make_runs(table: PaperTable, options: TableOptions, out: Path) -> tuple[list
         if options.rows and key not in options.rows:
             continue
         name, stages = shared_recipe(str(row.recipe), table.stages, "scenes." if options.scenes else "")
-        recipe, changes = check_recipe(name, key, options.changes)
+        recipe, changes = _check_recipe(name, key, options.changes)
         recipe = recipe.select_stages(stages)
         features = options.test_features
         needs_features = of_server and recipe.task == "captioning" and options.estimate != "only"
@@ -275,7 +275,7 @@ def make_runs(table: PaperTable, options: TableOptions, out: Path) -> tuple[list
     return runs, ensembles
 
 
-def check_recipe(name: str, key: str, changes: Sequence[str]) -> tuple[Recipe, tuple[str, ...]]:
+def _check_recipe(name: str, key: str, changes: Sequence[str]) -> tuple[Recipe, tuple[str, ...]]:
     """Return the recipe of a row with its changes, and those, after checking them and the data.
 
     Changes of a second stage are left out where the row has one stage alone, so that they hold for several tables.

@@ -166,14 +166,14 @@ def draw_caption_attention(
     return stacked
 
 
-def safe_file_name(name: str) -> str:
+def _safe_file_name(name: str) -> str:
     """Return the name with characters replaced that file systems may not accept."""
     return "".join(character if character.isalnum() or character in "-_." else "_" for character in name)
 
 
 def write_sheet(sheet: Image.Image, folder: Path, name: str) -> Path:
     """Write a sheet as PNG into the folder and return its path; `name` may hold any character."""
-    path = folder / f"{safe_file_name(name)}.png"
+    path = folder / f"{_safe_file_name(name)}.png"
     with atomic_write(path) as partial:
         sheet.save(partial, format="PNG")
     return path
@@ -192,7 +192,7 @@ class Sheets:
 
     def write(self, result: ImageCaptions) -> None:
         """Write the drawing of an image; raise LegendaError where there is nothing to draw."""
-        name = safe_file_name(Path(result.image).name)
+        name = _safe_file_name(Path(result.image).name)
         sheet = self.draw(result)
         self._written[name] += 1
         count = self._written[name]

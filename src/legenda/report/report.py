@@ -57,7 +57,7 @@ def write_caption_report(
     split = common_split(runs, splits, options.split, "images", remedy)
     if options.head is not None:
         for name, run in runs.items():
-            check_head(run, splits[name], options.head)
+            _check_head(run, splits[name], options.head)
     captions_by_run, results = predict_and_score(runs, splits, search)
     positions = _choose_examples(split, results, options)
     captions = {
@@ -66,7 +66,7 @@ def write_caption_report(
     }
     open_image = resolve_images(data[0], options.split, split.ids, positions, options.images, split.open_images)
     images = {position: open_image(position, _first_boxes(captions[position])) for position in positions}
-    with_heads = heads_fit_page_budget(captions.values())
+    with_heads = _heads_fit_page_budget(captions.values())
     heads = (
         "the mean of all heads or a single head" if with_heads else "the mean of all heads (single ones take too much)"
     )
@@ -91,7 +91,7 @@ def write_caption_report(
     if options.overlays is None:
         return summary
     by_id = {split.ids[position]: (images[position], captions[position]) for position in positions}
-    return f"{summary}\n{options.overlays}: {write_overlays(options.overlays, by_id, options.head)} attention sheets"
+    return f"{summary}\n{options.overlays}: {_write_overlays(options.overlays, by_id, options.head)} attention sheets"
 
 
 def write_task_report(
@@ -281,7 +281,7 @@ def predict_with_attention(
     return captions
 
 
-def check_head(run: CaptionerRun, split: CaptionDataset, head: int) -> None:
+def _check_head(run: CaptionerRun, split: CaptionDataset, head: int) -> None:
     """Raise ConfigError where the attention of the run's decoder has no such head; one decoding step, no search."""
     model = run.model
     if hasattr(model, "generate"):
@@ -410,14 +410,14 @@ def _first_boxes(captions: Mapping[str, GeneratedCaption]) -> list[list[float]]:
     return next((caption.boxes.tolist() for caption in captions.values() if caption.has_boxes), [])
 
 
-def heads_fit_page_budget(images: Collection[Mapping[str, GeneratedCaption]]) -> bool:
+def _heads_fit_page_budget(images: Collection[Mapping[str, GeneratedCaption]]) -> bool:
     """Return whether the page may hold every attention head: 100 photographs with them stay below 20 MB."""
     captions = [caption for by_run in images for caption in by_run.values() if caption.has_boxes]
     characters = sum(encoded_size(caption.heads) + 7 * average_heads(caption.heads).size for caption in captions)
     return characters <= _MAX_ATTENTION_CHARACTERS * len(images)
 
 
-def write_overlays(
+def _write_overlays(
     folder: Path, images: Mapping[str, tuple[ReportImage, Mapping[str, GeneratedCaption]]], head: int | None
 ) -> int:
     """Write a sheet for each image, by id, and run that has attention, and return their number."""

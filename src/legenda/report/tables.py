@@ -17,7 +17,7 @@ from legenda.report.page import read_asset
 from legenda.runtime.settings import GenerationConfig, Overrides
 
 PAPER, HERE = "paper", "here"
-BLANK = "–"
+_BLANK = "–"
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ def score_table(
     metrics = (*table.metrics, *(["truth"] if scenes else []))  # a metric of the scenes, which no paper has
     rows = []
     for row in table.rows:
-        reported = [BLANK if score is None else f"{score:.1f}" for score in row.scores]
-        scores = {PAPER: [*reported, *([BLANK] if scenes else [])]}
+        reported = [_BLANK if score is None else f"{score:.1f}" for score in row.scores]
+        scores = {PAPER: [*reported, *([_BLANK] if scenes else [])]}
         if seeds := measured.get(row.key or "", []):
             scores[HERE] = [_format([100 * s for seed in seeds if (s := seed.get(m)) is not None]) for m in metrics]
         rows.append(ScoreRow(row.label, scores, notes.get(row.key or "", "")))
@@ -126,7 +126,7 @@ def score_table(
 def _format(values: Sequence[float]) -> str:
     """Return the mean over seeds, and their standard deviation where there are several."""
     if not values:
-        return BLANK
+        return _BLANK
     spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
     return f"{statistics.fmean(values):.1f}{spread}"
 

@@ -75,14 +75,14 @@ def _answer(code: int) -> Callable[[Request, Exception], Awaitable[Response]]:
     """Return a handler that answers an exception with its message."""
 
     async def answer(_: Request, error: Exception) -> Response:
-        return error_response(code, str(error))
+        return _error_response(code, str(error))
 
     return answer
 
 
 async def _answer_invalid(_: Request, error: RequestValidationError) -> Response:
     first = error.errors()[0]
-    return error_response(422, f"{'.'.join(map(str, first['loc'][1:])) or 'request'}: {first['msg']}")
+    return _error_response(422, f"{'.'.join(map(str, first['loc'][1:])) or 'request'}: {first['msg']}")
 
 
 class Guard:
@@ -139,7 +139,7 @@ class Guard:
         except asyncio.CancelledError:  # by Uvicorn at the end of _SHUTDOWN_S; it would send status 500
             if started:
                 raise
-            await error_response(503, "the server is stopping")(scope, receive, send_with_headers)
+            await _error_response(503, "the server is stopping")(scope, receive, send_with_headers)
 
     @property
     def _too_large(self) -> str:
@@ -148,18 +148,18 @@ class Guard:
     def _find_refusal(self, method: str, headers: Headers) -> Response | None:
         name = _host_of(headers.get("host", ""))
         if not (self.names & {name, "*"} or (not self.is_local and _is_address(name))):
-            return error_response(
+            return _error_response(
                 400, "the server does not answer to this host name; start it with --allowed-host NAME"
             )
         if method != "POST":
             return None
         if _is_cross_site(headers):
-            return error_response(403, "the request was sent by another site; use the page of this server")
+            return _error_response(403, "the request was sent by another site; use the page of this server")
         length = headers.get("content-length", "")
         if not (length.isascii() and length.isdigit()):
-            return error_response(411, "the request has no Content-Length header; send one")
+            return _error_response(411, "the request has no Content-Length header; send one")
         if len(length) > 18 or int(length) > self.max_bytes:
-            return error_response(413, self._too_large)
+            return _error_response(413, self._too_large)
         return None
 
 
@@ -173,7 +173,7 @@ async def _discard(receive: Receive) -> None:
                 size, more = size + len(message.get("body", b"")), message.get("more_body", False)
 
 
-def error_response(code: int, sentence: str) -> JSONResponse:
+def _error_response(code: int, sentence: str) -> JSONResponse:
     """Return an error in one sentence."""
     return JSONResponse({"detail": sentence}, code, {"Retry-After": "5"} if code == 503 else None)
 
