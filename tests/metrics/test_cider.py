@@ -32,7 +32,7 @@ def score_all(images, metric):
     ],
 )
 def test_cosines_by_hand(candidate, reference, plain, clipped, gap):
-    captions = candidate.split(), [reference.split()], DocumentFrequencies({}, 2)
+    captions = candidate.split(), [reference.split()], DocumentFrequencies.from_references([[], []])
     assert cider(*captions) == pytest.approx(10 * sum(plain) / 4)
     assert cider_d(*captions) == pytest.approx(10 * sum(clipped) / 4 * math.exp(-(gap**2) / 72))
 

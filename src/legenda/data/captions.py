@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -26,6 +25,7 @@ from legenda.io import without_gc
 from legenda.metrics.cider import COCO, DocumentFrequencies, coco_frequencies
 from legenda.text import Vocabulary, ptb_tokenize
 from legenda.text.annotations import CaptionedImage, Restval, read_annotations
+from legenda.text.ngrams import number_tokens
 from legenda.text.tables import Columns
 from legenda.text.tokenizers import create_tokenizer
 from legenda.text.vocabulary import END, UNKNOWN
@@ -61,23 +61,17 @@ class TokenizedCaptions:
         references: Sequence[Sequence[Any]], tokenize: Callable[[Any], Sequence[str]] = ptb_tokenize
     ) -> TokenizedCaptions:
         """Return the captions of each image, tokenized, by default as the metrics do; `tuple` keeps tokens."""
-        known = defaultdict[str, int]()
-        known.default_factory = known.__len__
-        token_ids, lengths = array("i"), []
-        for caption in chain.from_iterable(references):
-            tokens = tokenize(caption)
-            lengths.append(len(tokens))
-            token_ids.extend(map(known.__getitem__, tokens))
+        numbers, token_ids, lengths = number_tokens(map(tokenize, chain.from_iterable(references)))
         offsets, images = (np.cumsum([0, *sizes], dtype=np.int64) for sizes in (lengths, map(len, references)))
-        return TokenizedCaptions(tuple(known), np.array(token_ids, np.int32), offsets, images)
+        return TokenizedCaptions(tuple(numbers), token_ids, offsets, images)
 
     def counts(self) -> dict[str, int]:
         """Return the frequency of each word."""
         return dict(zip(self.words, np.bincount(self.token_ids, minlength=len(self.words)).tolist(), strict=True))
 
-    def ids(self, encode: Callable[[Sequence[str]], Sequence[int]]) -> list[list[list[int]]]:
+    def ids(self, encode: Callable[[Sequence[str]], Sequence[int]]) -> list[list[np.ndarray]]:
         """Return every caption of every image as ids, without bos and eos. encode: returns the ids of words."""
-        ids = np.array(encode(self.words), np.int32)[self.token_ids].tolist()
+        ids = np.array(encode(self.words), np.int32)[self.token_ids]
         captions = [ids[first:last] for first, last in pairwise(self.offsets.tolist())]
         return [captions[first:last] for first, last in pairwise(self.image_offsets.tolist())]
 
@@ -264,7 +258,7 @@ class CaptionedData(Data[CaptionDataset]):
             raise DataError(f"{self.source} has no image with captions in the split {name!r}; its splits are {splits}")
         return replace(
             regions.captions(part),
-            tokenize=lambda: self._tokenize(part, images),
+            tokenize=None if self.tokenizer == "ptb" else lambda: self._tokenize(part, images),
             document_frequencies=self.document_frequencies,
         )
 

@@ -30,11 +30,9 @@ def coco_frequencies() -> DocumentFrequencies:
     An n-gram that is not among them counts as that of one image. Raise CheckpointError for a damaged file.
     """
     folder = ASSETS / PACKAGED
-    words = np.array([*Vocabulary.load(folder / VOCABULARY).tokens, ""], object)
+    words = Vocabulary.load(folder / VOCABULARY).tokens
     stored = load_arrays(folder / "frequencies.safetensors", "install legenda again")
-    rows = words[stored["ngrams"]].tolist()
-    grams = (tuple(row[: row.index("")] if "" in row else row) for row in rows)
-    return DocumentFrequencies(dict(zip(grams, stored["counts"].tolist(), strict=True)), int(stored["documents"][0]))
+    return DocumentFrequencies.from_counts(words, stored["ngrams"], stored["counts"], int(stored["documents"][0]))
 
 
 def consensus(words: Comparison, df: DocumentFrequencies | None = None, *, clipped: bool = True) -> list[float]:

@@ -7,6 +7,7 @@ AoANet, X-LAN and MD-SAN, to which the values are equal.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import chain, islice, pairwise
 from typing import Literal, get_args
 
 import numpy as np
@@ -18,8 +19,14 @@ from legenda.metrics.cider import consensus
 from legenda.text.ngrams import MAX_ORDER, Comparison, DocumentFrequencies
 
 _Eos = Literal["keep", "append", "drop"]
-Ids = tuple[int, ...]
-References = Sequence[Sequence[Sequence[int]]] | Mapping[Hashable, Sequence[Sequence[int]]]
+_IntArray = NDArray[np.int64]
+_Caption = Sequence[int] | NDArray[np.integer]
+References = Sequence[Sequence[_Caption]] | Mapping[Hashable, Sequence[_Caption]]
+
+
+def _split(tokens: _IntArray, lengths: _IntArray) -> list[_IntArray]:
+    """Return each of several concatenated captions."""
+    return [tokens[begin:end] for begin, end in pairwise([0, *lengths.cumsum().tolist()])]
 
 
 class _Reward:
@@ -37,21 +44,33 @@ class _Reward:
             raise ConfigError(f"eos is {eos!r}; {did_you_mean(str(eos), get_args(_Eos))}")
         self.eos_token_id, self.eos, self.max_reference_length = eos_token_id, eos, max_reference_length
         groups = references if isinstance(references, Mapping) else dict(enumerate(references))
-        self.references: dict[Hashable, list[Ids]] = {}
         for image, group in groups.items():
             if not len(group):
                 raise DataError(f"image {image!r} has no references; give at least one or leave the image out")
-            self.references[image] = [self._until_eos(list(map(int, caption))) for caption in group]
+        captions = list(chain.from_iterable(groups.values()))
+        lengths = np.array(list(map(len, captions)), np.int64)
+        tokens = np.concatenate(captions or [[]], dtype=np.int64, casting="unsafe")  # an empty list is of floats
+        self.tokens, self.lengths = self._until_eos(tokens, lengths, append=eos == "append")
+        cut = iter(_split(self.tokens, self.lengths))
+        self.references = {image: list(islice(cut, len(group))) for image, group in groups.items()}
 
-    def _until_eos(self, ids: list[int], *, append: bool = True) -> Ids:
-        """Return the tokens up to EOS, with or without EOS itself; append: whether `eos="append"` applies."""
-        if self.eos_token_id in ids:
-            ids = ids[: ids.index(self.eos_token_id) + (self.eos != "drop")]
-        elif self.eos == "append" and append:
-            ids = [*ids, self.eos_token_id]
-        if ids and min(ids) < 0:
-            raise DataError(f"the caption {ids} has a negative id; give the ids of tokens")
-        return tuple(ids)
+    def _until_eos(self, tokens: _IntArray, lengths: _IntArray, *, append: bool = False) -> tuple[_IntArray, _IntArray]:
+        """Return captions, concatenated, up to EOS, with or without EOS itself, and their lengths.
+
+        append: whether captions without EOS get one.
+        """
+        owners = np.repeat(np.arange(len(lengths)), lengths)
+        places = np.arange(len(tokens)) - (lengths.cumsum() - lengths)[owners]
+        words, is_eos = lengths.copy(), tokens == self.eos_token_id
+        np.minimum.at(words, owners[is_eos], places[is_eos])
+        has_no_eos = words == lengths
+        lengths = words if self.eos == "drop" else words + ~has_no_eos
+        tokens = tokens[places < lengths[owners]]
+        if (wrong := tokens[tokens < 0]).size:
+            raise DataError(f"a caption has the negative id {wrong[0]}; give the ids of tokens")
+        if append:
+            tokens, lengths = np.insert(tokens, lengths.cumsum()[has_no_eos], self.eos_token_id), lengths + has_no_eos
+        return tokens, lengths
 
     def __call__(self, images: Iterable[Hashable], samples: ArrayLike) -> NDArray[np.float64]:
         """Return the reward of each sample, shape (B, K).
@@ -71,12 +90,15 @@ class _Reward:
             raise DataError(
                 f"there are no references for image {unknown[0]!r}; add them or give the ids of the references"
             )
-        B, K, _ = array.shape
+        B, K, T = array.shape
         if B * K == 0:
             return np.zeros((B, K))
-        captions = [self._until_eos(sample, append=False) for group in array.tolist() for sample in group]
-        references = [[caption[: self.max_reference_length] for caption in self.references[name]] for name in names]
-        return np.reshape(self._score(Comparison(captions, references, np.repeat(np.arange(B), K))), (B, K))
+        captions = _split(*self._until_eos(array.reshape(-1).astype(np.int64), np.full(B * K, T)))
+        references = [
+            [caption[: self.max_reference_length].tolist() for caption in self.references[name]] for name in names
+        ]
+        words = Comparison([caption.tolist() for caption in captions], references, np.repeat(np.arange(B), K))
+        return np.reshape(self._score(words), (B, K))
 
     def _score(self, words: Comparison) -> ArrayLike:
         """Return the reward of each sample."""
@@ -110,15 +132,14 @@ class CiderD(_Reward):
         df: Literal["references", "captions"] | DocumentFrequencies = "references",
     ) -> None:
         super().__init__(references, eos_token_id=eos_token_id, eos=eos, max_reference_length=max_reference_length)
-        groups = self.references.values()
         if isinstance(df, DocumentFrequencies):
-            if any(isinstance(token, str) for token in next(iter(df.counts), ())):
+            if isinstance(next(iter(df.numbers), None), str):
                 raise DataError("the document frequencies are of words, not of token ids; count them on token ids")
             self.df = df
         elif df == "references":
-            self.df = DocumentFrequencies.from_references(groups)
+            self.df = DocumentFrequencies.from_ids(self.tokens, self.lengths, list(map(len, self.references.values())))
         elif df == "captions":
-            self.df = DocumentFrequencies.from_references([caption] for group in groups for caption in group)
+            self.df = DocumentFrequencies.from_ids(self.tokens, self.lengths, [1] * len(self.lengths))
         else:
             raise ConfigError(f"df is {df!r}; {did_you_mean(str(df), ['references', 'captions'])}")
 

@@ -40,6 +40,7 @@ from legenda.metrics.cider import COCO, coco_frequencies
 from legenda.metrics.evaluation import as_tokens, describe_metrics, resolve_document_frequencies
 from legenda.metrics.resampling import students_interval
 from legenda.text.annotations import SHARDS, listed_rows, load_annotations, parse_captions
+from legenda.text.ngrams import Comparison
 from legenda.text.tables import Columns, Row, image_name, is_json, read_rows
 
 T = TypeVar("T")
@@ -417,8 +418,7 @@ def _describe_coincidence(scores: Scores[str], references: Captions) -> str | No
     """Return the sentence about CIDEr of references whose n-grams are those of every image, which have no weight."""
     if not {"CIDEr-D", "CIDEr"} & scores.corpus.keys() or any(scores.corpus.get(name) for name in ("CIDEr-D", "CIDEr")):
         return None
-    frequencies, _ = resolve_document_frequencies(None, [as_tokens(captions) for captions in references.values()])
-    if set(frequencies.counts.values()) - {frequencies.documents}:
+    if Comparison((), [as_tokens(captions) for captions in references.values()]).inverse_frequencies(None).any():
         return None
     images = "a single image" if len(references) == 1 else f"{len(references)} images with the same references"
     return (

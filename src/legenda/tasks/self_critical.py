@@ -110,11 +110,9 @@ class Rewards:
             rewards[_CLIP] = ClipReward(split, vocabulary, config.clip)
         if built_in := parts.keys() & _BUILT_IN.keys():
             word_ids = WordIds(vocabulary) if config.reward_on_words else None
-            references = (
-                split.tokenized.ids(vocabulary.encode)
-                if word_ids is None
-                else TokenizedCaptions.of(split.references).ids(word_ids.encode)
-            )
+            as_scored = split.tokenize is None or word_ids is None
+            tokenized = split.tokenized if as_scored else TokenizedCaptions.of(split.references)
+            references = tokenized.ids(vocabulary.encode if word_ids is None else word_ids.encode)
             options: dict[str, Any] = {
                 "eos_token_id": vocabulary.eos_token_id,
                 "eos": "append" if config.reward_includes_eos else "drop",

@@ -468,7 +468,11 @@ def _by_lists(images: list[CaptionedImage], folder: Path, captions_of: Mapping[s
         known = ", ".join(SPLITS)
         raise DataError(f"{folder} holds no list of a split; add files with one id per line, named after {known}")
     listed = [image for image in images if image.id in split_of or "train" not in seen]
-    return [replace(image, split=split_of.get(image.id, "train")) for image in listed]
+    return [_with_split(image, split_of.get(image.id, "train")) for image in listed]
+
+
+def _with_split(image: CaptionedImage, split: str) -> CaptionedImage:
+    return image if image.split == split else replace(image, split=split)
 
 
 def _listed(file: Path, captions_of: Mapping[str, str], names: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
