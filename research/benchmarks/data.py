@@ -1,10 +1,12 @@
 """How fast data is read, how long a training takes to start, and whether memory grows: prints one line per number.
 
     OMP_NUM_THREADS=1 python research/benchmarks/data.py --folder legenda-data
+    OMP_NUM_THREADS=1 python research/benchmarks/data.py --folder legenda-data --annotations COCO --lists SPLITS
     systemd-run --scope -p MemoryMax=4G python research/benchmarks/data.py --folder legenda-data --steps 1000
 
 With --steps only so many training steps of a very small model are measured, on regions as large and as many as COCO's
-(18 GB, made first): within less memory than that, they show what reading from the disk in random order costs.
+(18 GB, made first): within less memory than that, they show what reading from the disk in random order costs. With
+--annotations only the wait before the first step on these captions is measured, with one region an image.
 
 Everything is synthetic and is made in the folder first, about 4 GB; what is there already is used again. Rates are the
 best of three passes in random order over files that the system has cached, by one process, with the load of the machine
@@ -15,6 +17,7 @@ import argparse
 import json
 import os
 import random
+import resource
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +28,7 @@ from legenda.data.captions import EncodedCaptions, KarpathyData
 from legenda.features import FeatureStore, write_store
 from legenda.features.convert import convert
 from legenda.features.readers import open_features
+from legenda.text.annotations import read_annotations
 
 REGIONS, WIDTH = 36, 2048
 IMAGES, CAPTIONS = 123_287, 616_767
@@ -116,6 +120,35 @@ def settings(folder: Path, shape: tuple[int, int]) -> KarpathyData:
     return KarpathyData(annotations=made(annotations, lambda: write_annotations(annotations)), features=features)
 
 
+def waiting(folder: Path, annotations: Path, lists: Path | None) -> None:
+    """CPU seconds before the first step of a training, then before that of a self-critical stage, and peak memory."""
+    from legenda.tasks.base import SelfCriticalConfig, describe_features, describe_split
+    from legenda.tasks.self_critical import Rewards
+
+    region = np.ones((1, WIDTH), np.float16), np.array([[0, 0, 1, 1]], np.float32)
+    features = folder / f"one_region_{annotations.name}.safetensors"
+    made(
+        features,
+        lambda: write_store(
+            features, ((image.id, *region) for image in read_annotations(annotations)), extractor="synthetic"
+        ),
+    )
+    began = time.process_time()
+    opened = KarpathyData(annotations=annotations, lists=lists, features=features).open(lambda _: None)
+    parts = {"captions and vocabulary": time.process_time()}
+    EncodedCaptions.of(opened.train, opened.vocabulary, 20)
+    parts["captions as ids"] = time.process_time()
+    for split in (opened.train, opened.validation):
+        describe_split(split)
+        describe_features(split)
+    parts["digests"] = time.process_time()
+    Rewards.from_config(SelfCriticalConfig(), opened.train, opened.vocabulary).close()
+    parts["CIDEr-D, for a self-critical stage"] = time.process_time()
+    for (name, end), start in zip(parts.items(), [began, *parts.values()], strict=False):
+        report(name, f"{end - start:.2f} s used")
+    report("peak memory", f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10:,} MiB")
+
+
 def start(folder: Path) -> None:
     data = settings(folder, (36, 64))
     began, used = time.perf_counter(), time.process_time()
@@ -181,8 +214,13 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--images", type=int, default=4_000, help="of the stores whose rate is measured")
     parser.add_argument("--steps", type=int, default=0, help="of training alone, on regions that memory may not hold")
+    parser.add_argument("--annotations", type=Path, help="COCO's captions or another file, for the wait on them alone")
+    parser.add_argument("--lists", type=Path, help="the folder with lists of the splits of the annotations")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
+    if given.annotations:
+        waiting(given.folder, given.annotations, given.lists)
+        return
     if given.steps:
         training(given.folder, given.steps)
         return
