@@ -400,7 +400,8 @@ class Pipeline:
             tokens, means = ([[getattr(caption, name) for caption in captions]] for name in ("tokens", "mean_log_prob"))
             (sure,) = self.consensus.confidence(features[:1], tokens, np.array(means)).tolist()
             captions = [replace(caption, confidence=value) for caption, value in zip(captions, sure, strict=True)]
-        if not config.required_tokens and file.image is not None and self._is_unsure(things, captions[0]):
+        is_free = not config.do_sample and not config.required_tokens  # else the words of the search are asked for
+        if is_free and file.image is not None and self._is_unsure(things, captions[0]):
             captions = [_of_words(captions[0], describe_things(things, file.image))]
         return [replace(caption, things=things) for caption in captions]
 

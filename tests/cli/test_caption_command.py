@@ -115,3 +115,12 @@ def test_sentences_are_written_beside_images_and_boxes_are_drawn(scenes_run, run
     assert "0.txt exists" in error_of(run_command(f"caption {tmp_path}/0.png --model {scenes_run} --sidecar"))
     error = error_of(run_command(f"caption {tmp_path}/0.png --model {scenes_run} --sidecar --out {tmp_path}/shards"))
     assert "--sidecar" in error
+
+
+@pytest.mark.parametrize("suffix", ["xlsx", "pdf", "html"])
+def test_captions_of_no_known_format_are_not_written(run_command, tmp_path, suffix):
+    Image.new("RGB", (20, 20)).save(tmp_path / "a.png")
+    out = tmp_path / f"captions.{suffix}"
+    assert str(out) in error_of(run_command(f"caption {tmp_path / 'a.png'} --out {out}"))
+    assert not out.exists()
+    assert run_command(f"caption {tmp_path / 'a.png'} --out {out} --format text")[0] == 0

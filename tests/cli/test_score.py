@@ -255,6 +255,26 @@ def test_a_cider_without_weights_is_explained(score):
     assert (code, err) == (0, "")
 
 
+@pytest.mark.parametrize("command", ["score", "compare"])
+@pytest.mark.parametrize("name", ["scores.csv", "scores.XLSX", "scores.txt"])
+def test_results_are_no_table(run_command, score, command, name):
+    del score  # which makes the files
+    references = "references.json" if command == "score" else "others.json --references references.json"
+    code, _, err = run_command(f"{command} predictions.json {references} --metrics fast --out {name}")
+    assert code == 2
+    assert name in err
+    assert not Path(name).exists()
+
+
+def test_unknown_columns_of_predictions_have_a_remedy_that_works(score):
+    write_table = Path("excel.csv").write_text
+    write_table("Datei;Beschreibung\n1;a goat\n2;boats\n3;a kite\n4;a dog\n")
+    code, _, err = score(f"excel.csv references.json {FAST} --file-column Datei --caption-column Beschreibung")
+    assert code == 2
+    assert "--file-column" not in err
+    assert "Datei" in err
+
+
 def test_columns_of_references_are_named(score):
     rows = [f'{image}.jpg,"{caption}"' for image in REFERENCES for caption in REFERENCES[image]]
     Path("t.csv").write_text("\n".join(["Bild,Satz", *rows]))

@@ -92,6 +92,8 @@ class CaptionOptions(Config):
             search.check_captions(self.num_captions)
         if self.output_format == "coco" and self.num_captions > 1:
             raise ConfigError("--format coco has one caption for each image; leave out --num-captions or use json")
+        if self.out is not None and not is_folder(self.out) and self.output_format is None:
+            self._check_suffix(self.out.suffix.lower())
         if self.out is not None and self.output_format is not None and not is_folder(self.out):
             suffix = "json" if self.output_format == "coco" else self.output_format
             if (meant := _FORMATS.get(self.out.suffix.lower())) not in (None, suffix):
@@ -104,6 +106,13 @@ class CaptionOptions(Config):
         if self.save_boxes is not None and self.save_boxes == self.save_attention:
             raise ConfigError("--save-boxes and --save-attention write files of the same names; name two folders")
         return self
+
+    def _check_suffix(self, suffix: str) -> None:
+        if suffix not in (*_FORMATS, ".txt", ""):  # a device has none
+            raise ConfigError(
+                f"--out {self.out}: captions are written as {', '.join(_FORMATS)} or .txt; name such a file, or choose "
+                "a --format"
+            )
 
 
 def run(options: CaptionOptions) -> None:

@@ -1,9 +1,8 @@
 """`legenda compare`: the predictions of two runs or files, with paired differences, and where they disagree."""
 
-from pathlib import Path
 from typing import Annotated, ClassVar
 
-from legenda.cli.options import Arguments, Flat
+from legenda.cli.options import Arguments, Flat, JsonFile
 from legenda.config import Config
 from legenda.errors import ConfigError
 from legenda.evaluation.comparison import CompareOptions
@@ -26,7 +25,7 @@ class CompareCommand(Config):
     usual: ClassVar[tuple[str, ...]] = ("references", "split", "metrics", "num_examples", "resamples", "out")
 
     compare: Annotated[CompareOptions, Flat, Arguments]
-    out: Path | None = None
+    out: JsonFile | None = None
     """A JSON file for all results, with the scores of each image."""
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import tyro
-from pydantic import Field, create_model
+from pydantic import AfterValidator, Field, create_model
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
@@ -24,6 +24,16 @@ from legenda.run_folder import CONFIG, EVALUATIONS, RUN_FILES, read_config
 from legenda.terminal import unguarded
 
 T = TypeVar("T")
+
+
+def _json_file(path: Path) -> Path:
+    if path.suffix.lower() not in ("", ".json"):
+        raise ValueError(f"{path} would hold JSON; name a file that ends in .json")
+    return path
+
+
+JsonFile = Annotated[Path, AfterValidator(_json_file)]
+"""A file of results that a command writes."""
 
 Flat = tyro.conf.OmitArgPrefixes
 """Marks a field whose own fields are options of the command; it holds the settings of a function of the library."""

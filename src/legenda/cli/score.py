@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import model_validator
 
-from legenda.cli.options import Arguments, Flat, parse
+from legenda.cli.options import Arguments, Flat, JsonFile, parse
 from legenda.config import Config
 from legenda.errors import ConfigError
 from legenda.io import write_json
@@ -48,7 +48,7 @@ class ScoreCommand(Config):
     """The folder of the images, for CLIPScore and RefCLIPScore; with --clip."""
     clip: str | None = None
     """The CLIP model of these scores, such as openai/clip-vit-base-patch32 or a folder; with --images."""
-    out: Path | None = None
+    out: JsonFile | None = None
     """A JSON file for all results, with the scores of each image."""
 
     @model_validator(mode="after")

@@ -187,9 +187,12 @@ def _unknown_columns(path: Path, where: str, names: Sequence[str], columns: Colu
         if wanted is not None and not _find(names, (), wanted, "", path):
             return f"{path}: {where} has no column {wanted!r}; {did_you_mean(wanted, names)}"
     has = ", ".join(map(repr, names)) or "nothing"
+    message = f"{path}: {where} has no columns of files and captions but {has:.300}; call them file and caption"
+    if columns.predicted:  # for which no option names columns
+        return message
     return (
-        f"{path}: {where} has no columns of files and captions but {has:.300}; call them file and caption, or name "
-        "them with data.file_column= and data.caption_column=, in legenda score with --file-column and --caption-column"
+        f"{message}, or name them with data.file_column= and data.caption_column=, in legenda score with --file-column "
+        "and --caption-column"
     )
 
 

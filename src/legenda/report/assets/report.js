@@ -23,7 +23,7 @@
     return html("dl", { class: "models" }, ...runs.map((run, index) => {
       const node = html("div", {},
         html("dt", {}, html("span", { class: "swatch", "aria-hidden": "true" }), run.name),
-        html("dd", {}, `${run.description}, ${describeSize(run)}`));
+        html("dd", {}, [run.description, describeSize(run)].filter(Boolean).join(", ")));
       node.style.setProperty("--model", colorOf(index));
       return node;
     }));
