@@ -74,7 +74,7 @@ def export_captioner(
         import_extra(module, "onnx")
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file; name a folder to write to")
-    model.require_vocabulary()
+    vocabulary = model.require_vocabulary()
     out.parent.mkdir(parents=True, exist_ok=True)
     with eval_mode(model), locked(out), partial_folder(out) as folder:
         count = model.config.max_regions or 7  # a longer example would be cut, and shorter ones after it
@@ -99,7 +99,7 @@ def export_captioner(
         if int8:
             runs = [_quantize(folder / f"{part}.onnx") for part in ("encoder", "decoder")]
             quantized = _compare(parts, runs, examples[1], length, only="logits")
-        write_json(folder / VOCABULARY, model.vocabulary.tokens)
+        write_json(folder / VOCABULARY, vocabulary.tokens)
         settings = ExportedModel(
             legenda=__version__,
             model=model.name,

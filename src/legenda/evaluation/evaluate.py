@@ -216,7 +216,7 @@ def generate(
         captions = generate_captions(
             Ensemble([run.model, *(member.model for member in members)]) if members else run.model,
             split,
-            config=override(run.model.generation_config, search, run.model.vocabulary),
+            config=override(run.model.generation_config, search, run.model.require_vocabulary()),
             vocabulary=run.model.vocabulary,
             need_attention=attention_callback is not None,
             indices=positions,

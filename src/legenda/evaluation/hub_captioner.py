@@ -58,6 +58,8 @@ class HubCaptioner(SelfSearchingCaptioner):
     The options of a search that `generate` lacks are refused. Words have no attention of their own: it is 1.
     """
 
+    vocabulary: Any  # a HubVocabulary, which has the part of a Vocabulary that captions need
+
     def __init__(self, name: str, net: Any, tokenizer: Any) -> None:
         nn.Module.__init__(self)
         self.name, self.net, self.vocabulary = name, net, HubVocabulary(tokenizer)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -26,8 +26,11 @@ from legenda.models.weights import save_weights
 from legenda.regions import Memory, Regions, as_regions, first_regions, hide_regions
 from legenda.run_folder import CONFIG, VOCABULARY
 from legenda.text import Vocabulary
+from legenda.text.vocabulary import TokenList
 
 M = TypeVar("M", bound=nn.Module)
+C = TypeVar("C", bound="ModelConfig")
+V = TypeVar("V", bound=TokenList)
 TokenFiles = Mapping[str, tuple[str, Callable[[Path], object]]]
 """The attributes of a model that a folder stores as files of their own: the name of the file, and what reads it."""
 
@@ -120,17 +123,16 @@ class Encoder(nn.Module):
         raise NotImplementedError
 
 
-class Model(nn.Module):
-    """A model of any task."""
+class Model(nn.Module, Generic[C, V]):
+    """A model of any task; C is the class of its configuration, V that of its vocabulary."""
 
-    config: Any
-    """Its `ModelConfig`."""
+    config: C
     name: str = ""
     """Its name in the registry."""
-    vocabulary: Any = None
-    """Its `Vocabulary`; None for a model that was created and not trained or loaded."""
-    generation_config: Any = None
-    """Its default `GenerationConfig`; None for a model that generates no tokens."""
+    vocabulary: V | None = None
+    """None for a model that was created and not trained or loaded."""
+    generation_config: GenerationConfig
+    """The defaults of its search; a model that generates no tokens lacks the attribute."""
     inference_dtype: torch.dtype | None = None
     """The dtype of matrix products in `inference`, by autocast on GPUs and by packed weights on CPUs; None computes in
     the dtype of the weights."""
@@ -166,7 +168,9 @@ class Model(nn.Module):
         These are model, its name with its configuration; generation_config; and vocabulary, a digest of its
         `token_files` or null.
         """
-        generation = {} if self.generation_config is None else {"generation_config": to_json(self.generation_config)}
+        generation = (
+            {"generation_config": to_json(self.generation_config)} if hasattr(self, "generation_config") else {}
+        )
         model = {"name": self.name, **to_json(self.config)}
         return {"model": model, **generation, "vocabulary": self.vocabulary_digest()}
 
@@ -196,7 +200,7 @@ class Model(nn.Module):
         for name, (file, load) in self.token_files.items():
             setattr(self, name, load(folder / file))
 
-    def require_vocabulary(self) -> Any:
+    def require_vocabulary(self) -> V:
         """Return the vocabulary; raise CheckpointError where the model was not loaded or trained with one."""
         if self.vocabulary is None:
             raise CheckpointError("this model has no vocabulary of tokens; set model.vocabulary, or train one")
@@ -205,9 +209,9 @@ class Model(nn.Module):
     def check_regions(self, regions: Regions) -> None:
         """Raise DataError where the features have another width than the model's, or needed boxes are missing."""
         width, name = regions.features.shape[-1], self.name or "this model"
-        if width != self.config.feature_dim:
+        if width != (expected := getattr(self.config, "feature_dim", width)):
             raise DataError(
-                f"the features have {width} channels but {name} reads {self.config.feature_dim}; use features of the "
+                f"the features have {width} channels but {name} reads {expected}; use features of the "
                 f"extractor it was trained with, or create it with feature_dim={width}"
             )
         if self.needs_boxes and regions.boxes is None:
@@ -232,14 +236,12 @@ class Model(nn.Module):
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
 
 
-class Captioner(Model):
+class Captioner(Model[CaptionerConfig, Vocabulary]):
     """A model from regions to captions: any encoder with any decoder of the same width."""
 
     backbone: Backbone | None
     encoder: Encoder
     decoder: Decoder
-    config: CaptionerConfig
-    generation_config: GenerationConfig
 
     def __init__(self, config: CaptionerConfig, decoder_config: CaptionerConfig | None = None) -> None:
         """Build encoder and decoder; decoder_config: of another family's decoder, where `config.decoder` is set."""

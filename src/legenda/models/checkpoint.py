@@ -92,7 +92,7 @@ def naming_file(path: Path) -> Iterator[None]:
 
 def _set_generation_config(model: Model, config: RunConfig, path: Path) -> None:
     """Take the configuration of generation from that of a folder, for models that generate."""
-    if model.generation_config is None:
+    if not hasattr(model, "generation_config"):
         return
     options = get_field(config, "generation_config", dict, str(path), "save the model again")
     model.generation_config = merge(GenerationConfig, options, "generation_config")

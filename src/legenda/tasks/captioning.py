@@ -118,8 +118,7 @@ class Captioning(Task[CaptionDataset, Captioner, str]):
         """Return the configured objective."""
         if config.objective == "cross_entropy":
             return super().objective(model, config)
-        assert model.vocabulary is not None
-        weighted = Rewards.from_config(config.self_critical, self.data.train, model.vocabulary)
+        weighted = Rewards.from_config(config.self_critical, self.data.train, model.require_vocabulary())
         return SelfCriticalObjective(model, config, self.data.train, weighted)
 
     def metric_names(self) -> Collection[str]:

@@ -111,8 +111,7 @@ class CaptionObjective(Objective[CaptionDataset, Captioner]):
     @cached_property
     def captions(self) -> EncodedCaptions:
         """The captions of the split as token ids of the model's vocabulary."""
-        assert self.model.vocabulary is not None
-        return EncodedCaptions.of(self.split, self.model.vocabulary, self.config.max_caption_length)
+        return EncodedCaptions.of(self.split, self.model.require_vocabulary(), self.config.max_caption_length)
 
     def sample_targets(self, indices: np.ndarray, generator: torch.Generator) -> Batch:
         """Return reference captions `(B, K, T)`, padded with -1."""

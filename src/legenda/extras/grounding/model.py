@@ -31,10 +31,8 @@ class GroundingConfig(CoAttentionConfig):
         return Grounder(self)
 
 
-class Grounder(CoAttentionModel):
+class Grounder(CoAttentionModel[GroundingConfig]):
     """The backbone, the pooled expression added to each region, and a score and four deltas per region."""
-
-    config: GroundingConfig
 
     def __init__(self, config: GroundingConfig) -> None:
         super().__init__(config)

@@ -87,15 +87,13 @@ class TokenEncoder(nn.Module):
         return Memory(states, attention_mask, masked_mean(states, attention_mask))
 
 
-class Translator(Model):
+class Translator(Model[TranslatorConfig, Vocabulary]):
     """An encoder of sentences with the captioners' decoder.
 
     One embedding serves the tokens of both languages and the output layer (Press and Wolf, 2017). All generation
     methods of captioners apply. The end token is also the begin token, as in fairseq.
     """
 
-    config: TranslatorConfig
-    generation_config: GenerationConfig
     subwords: SubwordTokenizer | None = None
     """The subword tokenizer of the vocabulary; None for a model that was created and not trained or loaded."""
     token_files: ClassVar[TokenFiles] = {

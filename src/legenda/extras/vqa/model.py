@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -28,6 +28,7 @@ from legenda.models.layers import FeedForward, Residual
 from legenda.regions import Regions, mask_zero_features
 from legenda.run_folder import ANSWERS, VOCABULARY
 
+C = TypeVar("C", bound="CoAttentionConfig")
 _PAD_ID = 0
 """The id that pads questions."""
 
@@ -195,13 +196,12 @@ class AttentionPool(nn.Module):
         return self.linear(torch.einsum("bng,bnd->bgd", weights, x).flatten(1))
 
 
-class CoAttentionModel(Model):
+class CoAttentionModel(Model[C, QuestionVocabulary]):
     """A model of texts and regions on the backbone."""
 
-    vocabulary: QuestionVocabulary | None = None
     token_files: ClassVar[TokenFiles] = {"vocabulary": (VOCABULARY, QuestionVocabulary.load)}
 
-    def __init__(self, config: CoAttentionConfig) -> None:
+    def __init__(self, config: C) -> None:
         super().__init__()
         self.config = config
         self.needs_boxes = config.needs_boxes
@@ -238,10 +238,9 @@ class McanConfig(CoAttentionConfig):
         return Mcan(self)
 
 
-class Mcan(CoAttentionModel):
+class Mcan(CoAttentionModel[McanConfig]):
     """The backbone, attention pooling of question and image, and a logit for each answer."""
 
-    config: McanConfig
     answers: AnswerVocabulary | None = None
     """The answer of each logit."""
     token_files: ClassVar[TokenFiles] = {
