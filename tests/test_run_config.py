@@ -67,8 +67,9 @@ def test_values_of_other_types_are_one_sentence_or_are_used(run):
     ("parts", "message"),
     [
         ([], "config.json is not the configuration of a run"),
-        ({"training": {}, "fine_tuning": 2147483647}, "'fine_tuning' of .*config.json"),
-        ({"environment": {"folder": 1}}, "'folder' of the environment of .*config.json"),
+        ({"training": {}, "fine_tuning": 2147483647}, "config.json: fine_tuning"),
+        ({"extractor": 3}, "config.json: extractor must"),
+        ({"environment": {"folder": 1}}, "the environment of .*config.json: folder"),
     ],
 )
 def test_a_part_of_another_type_is_named(tmp_path, parts, message):

@@ -17,9 +17,10 @@ from experiment import FIRST_SEED, ConditionRun, Experiment, Metric
 from jaxtyping import Float
 from torch import Tensor
 
+from legenda.config import Integer, Number, get_field
 from legenda.errors import ConfigError
 from legenda.evaluation.runs import load_captioner_run
-from legenda.io import get_field, read_json, write_json
+from legenda.io import read_json, write_json
 from legenda.metrics.diversity import measure_diversity
 from legenda.metrics.evaluation import evaluate
 from legenda.metrics.spice import JARS_VARIABLE, spice
@@ -122,12 +123,12 @@ def read_results(path: Path) -> dict[str, Any]:
     """
     content = read_json(path, HINT)
     for name, kind in (("experiment", str), ("conditions", dict), ("designs", list)):
-        get_field(content, name, kind, str(path), HINT)
+        get_field(content, name, kind, path, HINT)
     for key, condition in content["conditions"].items():
         where = f"the condition {key} of {path}"
-        get_field(condition, "parameters", int, where, HINT)
-        get_field(condition, "steps", int, where, HINT)
-        get_field(condition, "kept_bytes", int | float, where, HINT)
+        get_field(condition, "parameters", Integer, where, HINT)
+        get_field(condition, "steps", Integer, where, HINT)
+        get_field(condition, "kept_bytes", Number, where, HINT)
         get_field(condition, "commits", list, where, HINT)
         for seed in get_field(condition, "seeds", dict, where, HINT):
             if not seed.isdecimal() or int(seed) < FIRST_SEED:
@@ -146,7 +147,7 @@ def _value(metric: Metric, run: ConditionRun, scores: Mapping[str, float | None]
         value = steps_to_reach(read_history(run.folder), metric.name, metric.reaches)
     else:
         where = f"the test scores in {run.folder}"
-        value = get_field(scores, metric.name, int | float | None, where, "delete the folder to train it again")
+        value = get_field(scores, metric.name, float | None, where, "delete the folder to train it again")
     return None if value is None or not math.isfinite(value) else round(value, 5)
 
 

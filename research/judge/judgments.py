@@ -23,8 +23,9 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
+from legenda.config import get_field
 from legenda.errors import ConfigError, DataError
-from legenda.io import get_field, parse_json, read_text, write_text
+from legenda.io import parse_json, read_text, write_text
 from legenda.metrics import Interval
 from legenda.metrics.resampling import interval_of_ratio
 from legenda.metrics.scoring import ScoringReport, as_dicts
@@ -120,11 +121,7 @@ def read_judgments(path: Path) -> Judgments:
     first, second, key = (
         get_field(content, name, str, f"{path}: line 1", _HINT) for name in ("first", "second", "key")
     )
-    entries = get_field(content, "pairs", list, f"{path}: line 1", _HINT)
-    pairs = tuple(
-        Pair(*(get_field(entry, name, str, f"{path}: pairs[{number}]", _HINT) for name in ("image", "first", "second")))
-        for number, entry in enumerate(entries)
-    )
+    pairs = tuple(get_field(content, "pairs", list[Pair], f"{path}: line 1", _HINT))
     judgments = Judgments(first, second, key, pairs)
     images = {pair.image for pair in pairs}
     for number, line in enumerate(lines, start=2):

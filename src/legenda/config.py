@@ -182,10 +182,11 @@ def log_dropped(part: str, old: Config, new: Config, changes: Mapping[str, objec
 def describe(error: ValidationError, kind: type, name: str) -> str:
     """Return the first error of a validation as one sentence: what, where, what is allowed."""
     first = error.errors(include_url=False)[0]
-    *path, last = first["loc"] or ("",)
-    steps = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]]
+    place = first["loc"][:-1] if first["loc"][-1:] == ("str",) else first["loc"]  # the member of a union
+    *path, last = place or ("",)
+    steps = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in place]
     owner = "".join((name, *steps[:-1]))
-    holder, field, _ = _find_field(kind, first["loc"])
+    holder, field, _ = _find_field(kind, place)
     about = " ".join(descriptions(holder).get(field, "").split()).rstrip(".") if field else ""
     if first["type"] == "extra_forbidden":
         known = getattr(_find_field(kind, path)[-1], "model_fields", {})
@@ -196,7 +197,7 @@ def describe(error: ValidationError, kind: type, name: str) -> str:
         return f"{owner} needs {last}" + (f": {about}" if about else "")
     where = "".join((name, *steps))
     if name == "--":  # the options of a command
-        where = f"--{'.'.join(map(str, first['loc']))}".replace("_", "-")
+        where = f"--{'.'.join(map(str, place))}".replace("_", "-")
     if first["type"] == "value_error":  # raised by a validator of ours
         return f"{where}: {first['ctx']['error']}"
     value = repr(first["input"])
@@ -217,11 +218,11 @@ def conform(content: object, schema: type[T], where: object, hint: str) -> T:
         raise DataError(f"{describe(error, schema, str(where))}; {hint}") from None
 
 
-def entries(content: object, key: str, schema: type[T], where: object, hint: str) -> list[T]:
-    """Return a list in a JSON object, each entry as a schema has it; otherwise as `conform`."""
+def get_field(content: object, key: str, schema: type[T], where: object, hint: str) -> T:
+    """Return an entry of a JSON object as a schema has it; otherwise as `conform`."""
     if not isinstance(content, Mapping) or key not in content:
         raise DataError(f"{where} has no '{key}'; {hint}")
-    return conform(content[key], list[schema], f"{where}: {key}", hint)  # type: ignore[valid-type]
+    return conform(content[key], schema, f"{where}: {key}", hint)
 
 
 @cache

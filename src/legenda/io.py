@@ -21,7 +21,6 @@ from contextlib import contextmanager, suppress
 from io import BytesIO, StringIO
 from pathlib import Path
 from tempfile import TemporaryFile
-from types import UnionType
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from safetensors import SafetensorError, safe_open
@@ -377,17 +376,6 @@ def read_pickle(path: Path, hint: str, allowed: Mapping[str, object] | None = No
             return _PlainUnpickler(file, allowed or {}).load()
 
     return verified(read, path, hint)
-
-
-def get_field(entry: object, key: str, kind: type | UnionType, where: str, hint: str) -> Any:
-    """Return an entry of a JSON object; raise DataError, naming `where` it is, if it is missing or not of the type."""
-    if not isinstance(entry, Mapping) or key not in entry:
-        raise DataError(f"{where} has no '{key}'; {hint}")
-    kinds = getattr(kind, "__args__", (kind,))
-    if not isinstance(entry[key], kind) or (isinstance(entry[key], bool) and bool not in kinds):  # true is no integer
-        expected = kind.__name__ if isinstance(kind, type) else kind
-        raise DataError(f"'{key}' of {where} is of type {type(entry[key]).__name__}, not {expected}; {hint}")
-    return entry[key]
 
 
 def verified(read: Callable[[], T], path: str | Path, hint: str) -> T:

@@ -8,8 +8,9 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import TypedDict, TypeVar, cast, get_origin, get_type_hints
 
+from legenda.config import Integer, Number, get_field
 from legenda.errors import CheckpointError, ConfigError, DataError
-from legenda.io import check_format, check_regular, get_field, read_json
+from legenda.io import check_format, check_regular, read_json
 
 T = TypeVar("T")
 
@@ -119,8 +120,8 @@ class RunConfig(TypedDict, total=False):
     extractor: str | dict
     environment: dict[str, str | None]
     vocabulary: str
-    consensus: int | float
-    format_version: int
+    consensus: Number
+    format_version: Integer
     generation_config: dict[str, object]
     imported: dict[str, object]
 
@@ -143,9 +144,9 @@ def read_config(folder: Path, hint: str = "a folder of a model holds it; save or
         writer = environment.get("legenda") if isinstance(environment, dict) else None
         check_format(path, content.get("format_version"), writer)
         stages = takewhile(content.__contains__, map(stage_name, count()))
-        for name, kind in (get_type_hints(RunConfig) | dict.fromkeys(stages, dict)).items():
+        for name, kind in (get_type_hints(RunConfig, include_extras=True) | dict.fromkeys(stages, dict)).items():
             if name in content:
-                get_field(content, name, dict if get_origin(kind) is dict else kind, str(path), hint)
+                get_field(content, name, dict if get_origin(kind) is dict else kind, path, hint)
         if (environment or {}).get("folder") is not None:
             get_field(environment, "folder", str, f"the environment of {path}", hint)
     return cast(RunConfig, content)

@@ -27,16 +27,16 @@ from typing import Literal
 import numpy as np
 import safetensors
 
+from legenda.config import conform
 from legenda.errors import DataError
 from legenda.features.base import FeatureStore, Image
 from legenda.images.extractor import UNNAMED, ExtractorIdentity, ImageRegions, check_regions
-from legenda.images.shards import MANIFEST
+from legenda.images.shards import MANIFEST, Manifest
 from legenda.io import (
     FORMAT_VERSION,
     __version__,
     atomic_write,
     check_format,
-    get_field,
     read_json,
     read_text,
     verified,
@@ -133,11 +133,10 @@ class ShardedStore(FeatureStore):
     """
 
     def __init__(self, path: Path, sizes_file: Path | None = None) -> None:  # noqa: ARG002 - boxes are relative
-        manifest = read_json(path / MANIFEST, _HINT)
-        if get_field(manifest, "kind", str, str(path / MANIFEST), _HINT) != "features":
-            raise DataError(f"{path} holds {manifest['kind']}, not features; {_HINT}")
-        images, size = (get_field(manifest, key, int, str(path / MANIFEST), _HINT) for key in ("images", "shard_size"))
-        done, count = len(list(path.glob("features-*.jsonl"))), -(-images // max(size, 1))
+        manifest = conform(read_json(path / MANIFEST, _HINT), Manifest, path / MANIFEST, _HINT)
+        if manifest.kind != "features":
+            raise DataError(f"{path} holds {manifest.kind}, not features; {_HINT}")
+        done, count = len(list(path.glob("features-*.jsonl"))), -(-manifest.images // max(manifest.shard_size, 1))
         if done != count:
             raise DataError(f"{path} holds {done} of {count} shards; call legenda extract again to complete it")
         for lines in path.glob("features-*.jsonl"):

@@ -19,12 +19,12 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from legenda.config import Id, Number, entries
+from legenda.config import Id, Number, get_field
 from legenda.errors import DataError, import_extra
 from legenda.features.base import ConcatFeatureStore, FeatureStore
 from legenda.features.packed import MANIFEST, PackedFeatureStore, ShardedStore
 from legenda.images.extractor import UNNAMED, ExtractorIdentity, ImageRegions, grid_boxes, require_real
-from legenda.io import check_regular, get_field, read_json, verified
+from legenda.io import check_regular, read_json, verified
 from legenda.registry import Registry
 
 __all__ = ["DetectionStore", "FolderStore", "Hdf5Store", "LmdbStore", "TsvStore"]
@@ -151,7 +151,7 @@ def _read_sizes(path: Path) -> dict[str, tuple[float, float]]:
             raise DataError(f"{path} holds no captions_*.json; {hint}")
         return {name: size for file in files for name, size in _read_sizes(file).items()}
     sizes = {}
-    for image in entries(read_json(path, hint), "images", _SizedImage, path, hint):
+    for image in get_field(read_json(path, hint), "images", list[_SizedImage], path, hint):
         sizes[image.id] = sizes[Path(image.file_name).stem] = image.width, image.height
     return sizes
 
@@ -335,7 +335,7 @@ class FolderStore(ReleasedStore):
         extractor = UNNAMED
         if (path / NOTE).is_file():
             hint = "give it the name of the extractor as text"
-            extractor = get_field(read_json(path / NOTE), "extractor", str | Mapping, str(path / NOTE), hint)
+            extractor = get_field(read_json(path / NOTE), "extractor", str | dict, path / NOTE, hint)
         super().__init__(path, self._names, sizes_file, extractor)
 
     def load(self, position: int) -> ImageRegions:

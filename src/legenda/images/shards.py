@@ -23,9 +23,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from legenda.config import Integer, conform, get_field
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.images.files import Medium, is_url, list_images, order_by_size, reject_url
-from legenda.io import atomic_write, get_field, read_json, verified, write_json
+from legenda.io import atomic_write, read_json, verified, write_json
 
 _SORT_SIZE = 100_000
 """Names that are sorted in memory at once; a hundred million make a thousand files, all of which are then open."""
@@ -101,6 +102,16 @@ _INDEX = "index.bin"
 
 
 @dataclass(frozen=True)
+class Manifest:
+    """The entries that the record of every job has; relative names of its images are relative to `base`."""
+
+    kind: str
+    base: str
+    images: Integer
+    shard_size: Integer
+
+
+@dataclass(frozen=True)
 class Job:
     """A folder of shards; relative names in its listing are relative to `base`.
 
@@ -128,8 +139,8 @@ class Job:
         path, hint = self.shard(number), "delete it and call the same command again"
         lines = verified(lambda: [*map(json.loads, path.read_text(encoding="utf-8").splitlines())], path, hint)
         for line in lines:
-            get_field(line, "image", str, str(path), hint)
-            get_field({"error": "", **line}, "error", str, str(path), hint)
+            get_field(line, "image", str, path, hint)
+            get_field({"error": "", **line}, "error", str, path, hint)
         return lines
 
     def clean(self) -> None:
@@ -173,7 +184,7 @@ def open_job(
     if manifest is None and (other := next((n for n in others if n not in (MANIFEST, _LISTING, _INDEX)), None)):
         raise ConfigError(f"{folder} holds {other}, which is of no job; name another output")
     if manifest is not None:
-        if get_field(manifest, "kind", str, where, hint) == kind and not has_shards:
+        if conform(manifest, Manifest, where, hint).kind == kind and not has_shards:
             manifest = None  # it has not written anything that another job could mistake for its own
         else:
             _check_manifest(folder, manifest, expected)
@@ -200,8 +211,8 @@ def open_job(
         if manifest is None:
             manifest = {**expected, "base": str(cwd), **counts}
             write_json(folder / MANIFEST, manifest)
-    images, base = get_field(manifest, "images", int, where, hint), get_field(manifest, "base", str, where, hint)
-    return Job(folder, listing, Path(base), images, -(-images // shard_size), kind)
+    started = conform(manifest, Manifest, where, hint)
+    return Job(folder, listing, Path(started.base), started.images, -(-started.images // shard_size), kind)
 
 
 def digest_files(paths: Sequence[Path]) -> str:

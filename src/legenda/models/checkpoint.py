@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from legenda.config import merge
+from legenda.config import get_field, merge
 from legenda.decoding.generation import GenerationConfig
 from legenda.errors import CheckpointError, ConfigError
 from legenda.hub import find_model, is_of_transformers
-from legenda.io import get_field, read_text
+from legenda.io import read_text
 from legenda.models.base import Captioner, Model
 from legenda.models.registry import build_model
 from legenda.models.weights import check_header, load_weights
@@ -94,7 +94,7 @@ def _set_generation_config(model: Model, config: RunConfig, path: Path) -> None:
     """Take the configuration of generation from that of a folder, for models that generate."""
     if not hasattr(model, "generation_config"):
         return
-    options = get_field(config, "generation_config", dict, str(path), "save the model again")
+    options = get_field(config, "generation_config", dict, path, "save the model again")
     model.generation_config = merge(GenerationConfig, options, "generation_config")
     if max(model.generation_config.token_ids) >= model.config.vocab_size:
         raise ConfigError("generation_config names token ids outside the vocabulary")

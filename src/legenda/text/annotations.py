@@ -13,9 +13,9 @@ from typing import Literal
 
 import numpy as np
 
-from legenda.config import Id, conform, entries
+from legenda.config import Id, conform, get_field
 from legenda.errors import DataError, did_you_mean
-from legenda.io import get_field, parse_json, read_json, read_text, verified, without_gc
+from legenda.io import parse_json, read_json, read_text, verified, without_gc
 from legenda.text.tables import (
     SPLITS,
     TABLE_HINT,
@@ -315,7 +315,7 @@ def _parse_karpathy(content: object, path: Path) -> list[CaptionedImage]:
     An image's id is its `cocoid` where it has one, else its file name without suffix. Raise DataError, naming the file
     and the key, for JSON that lacks a key, and for duplicate images.
     """
-    images = list(map(_karpathy_image, entries(content, "images", _KarpathyImage, path, _HINT)))
+    images = list(map(_karpathy_image, get_field(content, "images", list[_KarpathyImage], path, _HINT)))
     check_once(path, images, "id")
     check_once(path, images, "file")
     return images
@@ -352,11 +352,12 @@ def _coco_annotations(content: Mapping[str, object], path: Path) -> Annotations:
     split = _named_split(path) or "train"
     captions, domains = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     captions_of: dict[str, str] = {}
-    for entry in entries(content, "annotations", _CocoCaption, path, _HINT):
+    for entry in get_field(content, "annotations", list[_CocoCaption], path, _HINT):
         captions[entry.image_id].append(entry.caption)
         if entry.id is not None:
             captions_of[entry.id] = entry.image_id
-    listed = entries(content, "images", _CocoImage, path, _HINT) if content.get("images") else map(_CocoImage, captions)
+    named = get_field(content, "images", list[_CocoImage], path, _HINT) if content.get("images") else None
+    listed = map(_CocoImage, captions) if named is None else named
     files = []
     for number, image in enumerate(listed):
         files.append((image.id, image.id if image.file_name is None else image.file_name, split))
@@ -387,9 +388,9 @@ def _vatex_videos(content: object, path: Path) -> list[CaptionedImage]:
 def _msrvtt_videos(content: object, path: Path) -> list[CaptionedImage]:
     """Videos of one of MSR-VTT's files with their captions, each in the split that it names."""
     captions, videos = defaultdict[str, list[str]](list), []
-    for sentence in entries(content, "sentences", _MsrvttSentence, path, _HINT):
+    for sentence in get_field(content, "sentences", list[_MsrvttSentence], path, _HINT):
         captions[sentence.video_id].append(sentence.caption)
-    for number, video in enumerate(entries(content, "videos", _MsrvttVideo, path, _HINT)):
+    for number, video in enumerate(get_field(content, "videos", list[_MsrvttVideo], path, _HINT)):
         if (split := find_split(video.split)) is None:
             raise DataError(
                 f"{path}: videos[{number}] is of the split {video.split!r}, which is none of {', '.join(SPLITS)}"
@@ -497,15 +498,15 @@ def read_image_list(path: Path) -> list[tuple[str, str]]:
     if Path(path.stem if path.suffix == ".gz" else path.name).suffix != ".json":
         return [(PurePosixPath(line).stem, line) for line in map(str.strip, read_text(path, hint).splitlines()) if line]
     content = read_json(path, hint)
-    entries = get_field(content, "images", list, str(path), hint) if isinstance(content, Mapping) else content
+    entries = get_field(content, "images", list, path, hint) if isinstance(content, Mapping) else content
     if not isinstance(entries, list) or not entries:
         raise DataError(f"{path} lists no images; {hint}")
     images = []
     for number, entry in enumerate(entries):
         where = f"image {number} of {path}"
         if isinstance(entry, Mapping):
-            file = entry.get("file_name", entry.get("filename", ""))
-            images.append((str(get_field(entry, "id", int | str, where, hint)), file if isinstance(file, str) else ""))
+            image = conform({"file_name": entry.get("filename"), **entry}, _CocoImage, where, hint)
+            images.append((image.id, image.file_name or ""))
         elif isinstance(entry, int | str) and not isinstance(entry, bool):
             images.append((str(entry), ""))
         else:

@@ -20,7 +20,7 @@ from typing import Annotated, ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field
 
-from legenda.config import Count, Id, Integer, Number, conform, entries
+from legenda.config import Count, Id, Integer, Number, conform, get_field
 from legenda.data.registry import choose_split, hold_out
 from legenda.data.scenes import FEATURE_DIM, SCENES
 from legenda.data.scenes.pixels import SIDE, SceneCounts, scene_reader
@@ -230,8 +230,8 @@ def read_refs(path: Path, instances: Path) -> dict[str, list[Expression]]:
 def _read_instances(path: Path) -> tuple[dict[int, tuple[float, float]], dict[int, Box]]:
     """Return the sizes of images and the boxes of things, by their numbers."""
     content = read_json(path, _INSTANCES)
-    images = entries(content, "images", _Image, path, _INSTANCES)
-    corners = ((thing.id, *thing.bbox) for thing in entries(content, "annotations", _Thing, path, _INSTANCES))
+    images = get_field(content, "images", list[_Image], path, _INSTANCES)
+    corners = ((thing.id, *thing.bbox) for thing in get_field(content, "annotations", list[_Thing], path, _INSTANCES))
     boxes = {number: (x, y, x + width, y + height) for number, x, y, width, height in corners}
     return {image.id: (image.width, image.height) for image in images}, boxes
 

@@ -20,7 +20,7 @@ from itertools import chain
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from legenda.config import Count, Id, entries
+from legenda.config import Count, Id, get_field
 from legenda.data.registry import choose_split, hold_out
 from legenda.data.scenes import FEATURE_DIM, SCENES
 from legenda.data.scenes.language import AXIS_WORDS, shuffled_pair
@@ -35,7 +35,7 @@ from legenda.extras.vqa.co_attention import (
 )
 from legenda.extras.vqa.text import AnswerVocabulary, QuestionVocabulary, read_answers, tokenize_question
 from legenda.features.readers import open_stores
-from legenda.io import get_field, read_json, read_text, verified
+from legenda.io import read_json, read_text, verified
 from legenda.metrics.vqa import Annotation, evaluate_vqa, normalize_answer, parse_answers
 
 QuestionType = Literal["near", "size", "stand", "count", "existence", "color", "shape"]
@@ -202,10 +202,10 @@ def read_vqa(path: Path, annotations: Path | None = None) -> list[Question]:
     """
     answered: dict[str, Annotation] = {}
     if annotations is not None:
-        content = get_field(read_json(annotations, _ANNOTATIONS), "annotations", list, str(annotations), _ANNOTATIONS)
+        content = get_field(read_json(annotations, _ANNOTATIONS), "annotations", list, annotations, _ANNOTATIONS)
         answered = parse_answers(content, f"{annotations}: ")
     by_id: dict[str, Question] = {}
-    for entry in entries(read_json(path, _QUESTIONS), "questions", _VqaQuestion, path, _QUESTIONS):
+    for entry in get_field(read_json(path, _QUESTIONS), "questions", list[_VqaQuestion], path, _QUESTIONS):
         name = entry.question_id
         if name in by_id:
             raise DataError(f"{path} has question {name} twice; leave one of them out")
@@ -219,7 +219,7 @@ def read_vqa(path: Path, annotations: Path | None = None) -> list[Question]:
 
 def read_main_answers(path: Path) -> list[str]:
     """Return the normalized `multiple_choice_answer` of each of VQA's annotations."""
-    answers = entries(read_json(path, _ANNOTATIONS), "annotations", _VqaAnswer, path, _ANNOTATIONS)
+    answers = get_field(read_json(path, _ANNOTATIONS), "annotations", list[_VqaAnswer], path, _ANNOTATIONS)
     return [normalize_answer(entry.multiple_choice_answer) for entry in answers]
 
 
