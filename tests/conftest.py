@@ -52,6 +52,18 @@ def shared() -> Path:
     return _SHARED
 
 
+@pytest.fixture
+def offline(monkeypatch) -> None:
+    """No network: what HF_HUB_OFFLINE=1 sets when huggingface_hub is imported."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+
+@pytest.fixture
+def unchecked_shapes(monkeypatch) -> None:
+    """The library as users have it, without the checks of shapes that these tests install."""
+    monkeypatch.setattr("jaxtyping.config.jaxtyping_disable", True)
+
+
 @pytest.fixture(scope="session")
 def draw_regions() -> Callable[..., Regions]:
     """Random regions of pictures with so many real regions each: `draw_regions((5, 3), dim=6, seed=0)`."""

@@ -2,13 +2,12 @@
 
 import colorsys
 import sys
-from importlib import metadata
 
 import pytest
 
 import legenda
 from legenda import LegendaError
-from legenda import registry as registries
+from legenda.attention.distance import WINDOWS
 from legenda.registry import Registry, load_plugin
 
 pytestmark = pytest.mark.usefixtures("forget_plugins")
@@ -48,37 +47,37 @@ def test_users_add_and_replace_their_own_parts_only(registry):
     assert registry.get("two") == 2
 
 
-class _Points:
-    def __init__(self, load):
-        self.load, self.value, self.module = load, "their.package", "colorsys"
+@pytest.fixture
+def install(tmp_path, monkeypatch, forget_plugins):
+    """Install a package with one module, which its entry point names, as pip would."""
+
+    def install(source: str) -> None:
+        info = tmp_path / "parts_of_package-1.0.dist-info"
+        info.mkdir(exist_ok=True)
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: parts-of-package\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text("[legenda.plugins]\nmine = parts_of_package\n")
+        (tmp_path / "parts_of_package.py").write_text(source)
+        monkeypatch.syspath_prepend(tmp_path)
+        forget_plugins()
+
+    yield install
+    sys.modules.pop("parts_of_package", None)
 
 
-def _with_entry_point(monkeypatch, load):
-    monkeypatch.setattr(registries, "_entry_points_loaded", False)
-    monkeypatch.setattr(metadata, "entry_points", lambda group: [_Points(load)] if group == "legenda.plugins" else [])
+def test_entry_points_are_loaded_once_when_a_name_is_not_known(install):
+    install("import legenda\nlegenda.register_window('installed')(lambda *_: (None, None))")
+    assert WINDOWS.get("none")
+    assert "parts_of_package" not in sys.modules
+    assert WINDOWS.get("installed")
+    first = sys.modules.pop("parts_of_package")
+    assert "installed" in list(WINDOWS)
+    assert first
+    assert "parts_of_package" not in sys.modules
 
 
-def test_entry_points_are_loaded_once_when_a_name_is_not_known(registry, monkeypatch):
-    calls = []
-    _with_entry_point(monkeypatch, lambda: (calls.append(1), registry.add("extra", 4)))
-    assert registry.get("two") == 2
-    assert calls == []
-    assert registry.get("extra") == 4
-    assert "extra" in list(registry)
-    assert calls == [1]
-
-
-class OddError(BaseException):
-    def __str__(self) -> str:
-        raise ValueError
-
-
-def test_errors_of_any_class_and_without_a_message_are_named(registry, monkeypatch, tmp_path):
-    def fail() -> None:
-        raise OddError
-
-    _with_entry_point(monkeypatch, fail)
-    with pytest.raises(LegendaError, match=r"their\.package.*OddError"):
+def test_errors_of_any_class_and_without_a_message_are_named(registry, install, tmp_path):
+    install("class OddError(BaseException):\n    def __str__(self):\n        raise ValueError\nraise OddError")
+    with pytest.raises(LegendaError, match=r"parts_of_package.*OddError"):
         list(registry)
     file = tmp_path / "my_plugin.py"
     file.write_text("class OddError(BaseException):\n    __str__ = None\nraise OddError")
@@ -107,22 +106,15 @@ def test_a_file_that_fails_is_named_in_one_sentence(tmp_path):
     assert legenda.attention.normalization.NORMS.get("mine") is print
 
 
-def test_an_installed_package_registers_by_its_entry_point(tmp_path, monkeypatch, forget_plugins):
-    (tmp_path / "parts_of_package.py").write_text(
-        "import legenda\nlegenda.register_window('installed')(lambda *_: (None, None))"
-    )
-    info = tmp_path / "parts_of_package-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: parts-of-package\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[legenda.plugins]\nmine = parts_of_package\n")
+def test_an_installed_package_registers_by_its_entry_point(tmp_path, install, forget_plugins):
+    install("import legenda\nlegenda.register_window('installed')(lambda *_: (None, None))")
     options = {"vocab_size": 9, "feature_dim": 5, "dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8}
-    with monkeypatch.context() as patch:
-        patch.syspath_prepend(tmp_path)
-        legenda.create_model("nsan", window="installed", **options).save(tmp_path / "model")
-        sys.modules.pop("parts_of_package")  # as in a new process
-        forget_plugins()
-        legenda.load(tmp_path / "model")
+    legenda.create_model("nsan", window="installed", **options).save(tmp_path / "model")
+    sys.modules.pop("parts_of_package")  # as in a new process
+    forget_plugins()
+    legenda.load(tmp_path / "model")
     sys.modules.pop("parts_of_package")
+    sys.path.remove(str(tmp_path))
     forget_plugins()
     with pytest.raises(LegendaError, match="'installed'"):
         legenda.load(tmp_path / "model")

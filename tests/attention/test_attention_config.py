@@ -3,7 +3,6 @@
 import itertools
 import math
 
-import jaxtyping
 import pytest
 import torch
 from torch import nn
@@ -155,11 +154,11 @@ X = torch.randn(2, 3, DIM)
 HEADED = X.unflatten(-1, (HEADS, -1)).transpose(1, 2)
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
 @pytest.mark.parametrize("attend", ATTEND.values(), ids=ATTEND)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.uint8])
-def test_a_mask_of_numbers_is_refused(attend, dtype, monkeypatch):
+def test_a_mask_of_numbers_is_refused(attend, dtype):
     """Ones and zeros that mean keep and drop would be added to the scores; users have no checks of signatures."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     mask = torch.tensor([[1, 1, 1], [1, 0, 0]])
     attend(mask.bool())
     with pytest.raises(DataError, match="bool"):

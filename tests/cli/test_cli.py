@@ -134,12 +134,10 @@ def test_an_error_is_one_sentence_and_exit_code_2(run_command, line, message):
     assert not any(sign in err for sign in ("│", "╭"))
 
 
-def test_an_interrupt_ends_without_a_traceback(run_command, monkeypatch):
-    def interrupted(arguments: list[str]) -> None:
-        raise KeyboardInterrupt(arguments)
-
-    monkeypatch.setattr("legenda.cli.models.run", interrupted)
-    code, _, err = run_command("models")
+def test_an_interrupt_ends_without_a_traceback(run_command, tmp_path_factory):
+    plugin = tmp_path_factory.mktemp("plugins") / "slow.py"
+    plugin.write_text("raise KeyboardInterrupt")
+    code, _, err = run_command(f"models --plugin {plugin}")
     assert code == 130
     assert err.startswith("stopped")
 

@@ -180,6 +180,7 @@ def test_features_are_converted_and_described(run_command, tmp_path):
     )
 
 
+@pytest.mark.usefixtures("offline")
 @pytest.mark.parametrize(
     ("extractor", "message"),
     [
@@ -191,8 +192,7 @@ def test_features_are_converted_and_described(run_command, tmp_path):
         ("hf:nobody/no-model", "hf:nobody/no-model is not complete on this machine; add --allow-download"),
     ],
 )
-def test_a_missing_extractor_is_named(run, images, run_command, tmp_path, monkeypatch, extractor, message):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+def test_a_missing_extractor_is_named(run, images, run_command, tmp_path, extractor, message):
     shutil.copytree(run, tmp_path / "run")
     config = json.loads((run / "config.json").read_text())
     (tmp_path / "run" / "config.json").write_text(json.dumps({**config, "extractor": extractor}))

@@ -115,6 +115,7 @@ def test_commands_take_the_name_of_a_model(models, images, run_command, monkeypa
     assert (images / "page.html").stat().st_size > 10_000
 
 
+@pytest.mark.usefixtures("offline")
 @pytest.mark.parametrize(
     ("command", "message"),
     [
@@ -129,7 +130,6 @@ def test_commands_take_the_name_of_a_model(models, images, run_command, monkeypa
 )
 def test_what_a_model_cannot_do_is_one_sentence(models, images, command, message, run_command, monkeypatch, tmp_path):
     monkeypatch.chdir(images)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     folder = tmp_path / "vit"
     transformers.ViTModel(transformers.ViTConfig(**VISION)).save_pretrained(folder)
     names = {**models, "vit": f"hf:{folder}", "folder": tmp_path}

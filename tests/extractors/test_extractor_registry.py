@@ -18,11 +18,7 @@ from legenda.images.extractor import ExtractorIdentity
 
 transformers = pytest.importorskip("transformers")
 SIDE = 32
-
-
-@pytest.fixture(autouse=True)
-def _offline(monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+pytestmark = pytest.mark.usefixtures("offline")
 
 
 def image(seed: int, size: tuple[int, int] = (50, 40)) -> Image.Image:

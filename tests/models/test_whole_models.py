@@ -123,11 +123,9 @@ def test_every_model_that_is_handed_out_is_whole(wide, draw_regions, tmp_path, n
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unchecked_shapes")
 @pytest.mark.parametrize("name", ["ngsan", "aoanet", "xlan", "mdsan"])
-def test_a_model_that_was_opened_can_be_exported(wide, tmp_path, name, monkeypatch):
-    import jaxtyping
-
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+def test_a_model_that_was_opened_can_be_exported(wide, tmp_path, name):
     model = legenda.open(wide(name)).model
     model.caption(Regions(torch.randn(1, 3, model.config.feature_dim), torch.rand(1, 3, 4).sort(-1).values))
     report = export_captioner(model, tmp_path / "out", format="torch", max_length=3)

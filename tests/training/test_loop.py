@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -62,16 +63,11 @@ def test_the_same_settings_give_the_same_weights_and_another_seed_others(complet
     assert outcome(tmp_path / "other")["weights"] != outcome(completed_run)["weights"]
 
 
-def test_epochs_of_a_number_of_steps_take_each_example_once_before_any_again(tmp_path, monkeypatch):
+def test_epochs_of_a_number_of_steps_take_each_example_once_before_any_again(tmp_path):
     seen: list[np.ndarray] = []
-    original = loop_module.Stage.step
-
-    def step(self, indices: np.ndarray, *arguments, **options):
-        seen.append(indices)
-        return original(self, indices, *arguments, **options)
-
-    monkeypatch.setattr(loop_module.Stage, "step", step)
-    run(tmp_path / "run", TRAINING.replace(epochs=3, steps_per_epoch=4))  # 24 examples are 6 steps of 4
+    read = DATA.train.read
+    data = replace(DATA, train=replace(DATA.train, read=lambda positions: seen.append(positions) or read(positions)))
+    run(tmp_path / "run", TRAINING.replace(epochs=3, steps_per_epoch=4), data)  # 24 examples are 6 steps of 4
     records = read_history(tmp_path / "run")
     assert [record["step"] for record in records if "validation" in record] == [4, 8, 12]
     first, second = (np.concatenate(seen[start : start + 6]) for start in (0, 6))

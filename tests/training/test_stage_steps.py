@@ -1,5 +1,6 @@
 """Steps and the end of a stage: parts of a step, means of weights, early stopping, disk errors, precision."""
 
+from dataclasses import replace
 from pathlib import Path
 from threading import current_thread, main_thread
 
@@ -13,11 +14,9 @@ from legenda.errors import LegendaError
 from legenda.run_folder import STATE
 from legenda.training import Constant, is_finished
 from legenda.training import loop as loop_module
-from legenda.training import stage as stage_module
 from legenda.training.checkpoint import Progress, read_progress
 from legenda.training.loop import stage_is_over
 from legenda.training.schedules import Cosine, EpochwiseLR, Linear, StepDecay
-from legenda.training.stage import Prefetcher
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -38,19 +37,17 @@ def test_parts_of_a_step_add_up_to_the_whole_step(tmp_path):
             torch.testing.assert_close(tensor, parts[name], atol=2e-5, rtol=1e-4)
 
 
-def test_each_batch_is_read_once_and_ahead_of_its_step(tmp_path, monkeypatch):
-    reads, readers = [], []
+def test_each_batch_is_read_once_and_ahead_of_its_step(tmp_path):
+    reads = []
 
-    class Seen(Prefetcher):
-        def __init__(self, read, device):
-            readers.append(self)
-            super().__init__(lambda at: reads.append((len(at), current_thread() is main_thread())) or read(at), device)
+    def read(at):
+        reads.append((len(at), current_thread() is main_thread()))
+        return DATA.train.read(at)
 
-    monkeypatch.setattr(stage_module, "Prefetcher", Seen)
-    run(tmp_path / "run", TRAINING.replace(epochs=2, gradient_accumulation_steps=3, batch_size=5))
+    data = replace(DATA, train=replace(DATA.train, read=read))
+    run(tmp_path / "run", TRAINING.replace(epochs=2, gradient_accumulation_steps=3, batch_size=5), data)
     parts = [2, 2, 1] * 4 + [2, 1, 1]  # of 24 images
     assert reads == [(examples, number < 3) for number, examples in enumerate(parts)] * 2
-    assert not readers[0]._pending
 
 
 def test_the_mean_of_epochs_is_what_is_kept(tmp_path, monkeypatch):
