@@ -140,6 +140,17 @@ def test_a_bias_that_is_honored_reads_the_boxes_and_is_trained(model, geometry):
     assert not [name for name, parameter in created.named_parameters() if parameter.grad is None]
 
 
+class Unmasked(Plain):
+    def forward(self, query, key, value, mask=None, geometry=None, **how):  # noqa: ARG002
+        return self.inner(query, key, value, None, **how)
+
+
+def test_an_attention_that_reads_padding_is_refused():
+    legenda.register_attention("unmasked")(lambda _, dim, num_heads, **how: Unmasked(dim, num_heads, **how))
+    with pytest.raises(ConfigError, match=r"'unmasked'.*mask"):
+        legenda.create_model("transformer", **SIZES, attention="unmasked")
+
+
 class Wide(Plain):
     def forward(self, *inputs, **how):
         output = super().forward(*inputs, **how)

@@ -28,19 +28,20 @@ def try_attention(
     declared: Mapping[str, object],
     **how: Any,
 ) -> None:
-    """Raise ConfigError where an attention cannot be called, or gives the same with an option as without it.
+    """Raise ConfigError where an attention fails, reads padding, or gives the same with an option as without it.
 
-    It attends once among a few random regions, and once more without each declared option, with equal weights and equal
-    random numbers. Random numbers after the trial are those without it.
+    It attends once among a few random regions, once more with another padding, and once more without each declared
+    option, with equal weights and equal random numbers. Random numbers after the trial are those without it.
 
     options: an AttentionConfig. build, how: as `AttentionKind.build`. width: channels of the output. declared: the
     options that the attention honors and that are set, with their defaults.
     """
 
-    def attend(settings: Any, weights: Mapping[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
+    def attend(settings: Any, weights: Mapping[str, Tensor], padding: float = 0.0) -> tuple[Any, dict[str, Tensor]]:
         attention = build(settings, dim, num_heads, dropout=0.0, **how)
         state, generator = attention.state_dict(), torch.Generator().manual_seed(0)
         inputs, mask, geometry = _draw_inputs(settings, dim, generator)
+        inputs[~mask] += padding
         parameters = dict(attention.named_parameters())
         for name, tensor in state.items():
             if name in weights and weights[name].shape == tensor.shape:
@@ -61,6 +62,12 @@ def try_attention(
                 raise ConfigError(
                     f"attention={options.attention!r} must return AttentionOutput with values of the shape (B, N, "
                     f"{width}), also with {how}"
+                )
+            padded = attend(options, weights, padding=1.0)[0].values
+            if not torch.allclose(*(values.flatten(0, 1)[:-1] for values in (output.values, padded)), atol=1e-4):
+                raise ConfigError(
+                    f"attention={options.attention!r} attends to regions that are not there; hide those of which mask "
+                    "(B, N) is False"
                 )
             for name, default in declared.items():
                 if natural.get(name) == getattr(options, name):
