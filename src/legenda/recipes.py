@@ -174,7 +174,7 @@ class Recipe(Config):
 
     def _suggest(self, name: str) -> str:
         """Return the end of a sentence that names the parts, or the part with a field of that name."""
-        if re.fullmatch(r"fine_tuning|stage_\d+", name):
+        if re.fullmatch(r"fine_?tun\w*|(stage|training)_?\d+", name):
             if self.init_from is not None:
                 return "the run of init_from takes the place of the first of two stages, so the other one is training"
             return f"its stages are {', '.join(stage_names(self))}"

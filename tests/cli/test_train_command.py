@@ -121,6 +121,7 @@ def test_one_of_two_stages_starts_from_another_run(seeds, option, objective):
         ("--device cpu --devices 1000000", "--devices is 1000000, but this machine has "),
         ("--stages first", "--stages first needs a recipe of two stages"),
         ("fine_tuning.epochs=3", "a recipe has no part 'fine_tuning'; its stages are training"),
+        ("training_2.epochs=3", "a recipe has no part 'training_2'; its stages are training"),
         ("--init-from photo fine_tuning.epochs=1", "so the other one is training"),
         ("training.learning_rate=1", "training has no option 'learning_rate'; did you mean schedule.learning_rate?"),
         (f"{FEW} training.monitor=trut", "training.monitor='trut' is not a validation score; did you mean truth?"),

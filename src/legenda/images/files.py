@@ -189,7 +189,8 @@ def _in_folder(folder: str, medium: Medium) -> Iterator[str]:
                     skipped = sorted([*skipped, entry.name])[:_NAMED]
     if others:
         rest = f" and {others - len(skipped)} more" if others > len(skipped) else ""
-        _LOG.warning("%s: left out %d files that are no %ss: %s%s", folder, others, medium, ", ".join(skipped), rest)
+        files = "file, which is" if others == 1 else "files, which are"
+        _LOG.warning("%s: left out %d %s no %s: %s%s", folder, others, files, medium, ", ".join(skipped), rest)
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:
@@ -370,7 +371,7 @@ def _verified(read: Callable[[], T], name: str) -> T:
             f"{name} has too many pixels to be read safely; scale it down or leave it out"
         ) from error
     except FileNotFoundError as error:
-        raise DataError(f"{name} does not exist; {_HINT}") from error
+        raise DataError(f"{name} does not exist; check its name, or leave it out") from error
     except PermissionError as error:
         raise DataError(f"{name} cannot be read (no permission); change its mode, or leave it out") from error
     except Exception as error:  # Pillow's readers raise exceptions of any type
