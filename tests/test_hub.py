@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -126,3 +129,12 @@ def test_the_extractor_of_a_strangers_run_is_fetched_only_where_that_is_allowed(
     assert hub.requests == []
     assert run_command(f"{caption} --extractor hf:stranger/backbone")[:2] == (0, expected)
     assert hub.requests
+
+
+@pytest.mark.parametrize("value", [None, "0", "1"])
+def test_the_hub_learns_no_versions_unless_its_user_says_so(value):
+    environment = {name: text for name, text in os.environ.items() if name != "HF_HUB_DISABLE_TELEMETRY"}
+    environment |= {} if value is None else {"HF_HUB_DISABLE_TELEMETRY": value}
+    code = "import legenda; from huggingface_hub import constants; print(constants.HF_HUB_DISABLE_TELEMETRY)"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(value != "0")

@@ -3,7 +3,12 @@
 Names are loaded when first used, so `import legenda` needs neither torch nor a tenth of a second.
 """
 
+import os
 from importlib import import_module
+
+# huggingface_hub, transformers and datasets read it when they are first imported; otherwise they tell the hub which
+# libraries are installed. A value of the user's stays.
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 _NAMES = {
     "Regions": "legenda.regions",
