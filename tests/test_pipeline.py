@@ -83,7 +83,7 @@ def test_one_image_gives_one_caption_and_a_list_a_list(pipeline, scenes, tmp_pat
     assert texts(pipeline.caption((pixels,))) == texts(pipeline.caption(pixels[None])) == [expected]
     assert pipeline.caption([]) == pipeline.caption(iter(())) == []
     assert pipeline.extract(path for path in [tmp_path / "a.png"]).features.shape[0] == 1
-    with pytest.raises(DataError, match="no image"):
+    with pytest.raises(DataError):
         pipeline.extract([])
 
 
@@ -155,7 +155,7 @@ def test_a_temperature_of_0_is_beam_search(pipeline, scenes):
     expected = pipeline.caption(scenes[0])
     assert texts(pipeline.caption([scenes[0]], temperature=0, do_sample=False)) == [expected.text]
     assert pipeline.caption(scenes[0], temperature=0.0).log_prob == expected.log_prob
-    with pytest.raises(ConfigError, match=r"temperature must be at least .* leave do_sample out for beam search"):
+    with pytest.raises(ConfigError, match=r"temperature.*do_sample"):
         pipeline.caption(scenes[0], temperature=0, do_sample=True)
 
 

@@ -79,8 +79,6 @@ def test_the_demo_uses_trained_runs_and_ends_with_the_command_for_photographs(ru
 def test_failed_training_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "MODELS", ("absent",))
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(
-        LegendaError, match=r"training absent failed \(legenda train: there is no recipe 'scenes\.absent'"
-    ):
+    with pytest.raises(LegendaError, match=r"absent.*scenes\.absent"):
         demo.run(demo.DemoOptions(runs=tmp_path, report=tmp_path / "report.html"))
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]

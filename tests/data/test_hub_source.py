@@ -231,7 +231,7 @@ def test_a_card_names_files_of_its_data_set_only(own_folder, server, card, value
     text = CARD.format(value.format(server.server_port))
     (own_folder / "stranger" / card).write_text(text if card == "README.md" else text.split("---\n")[1])
     for source in ({"name": "stranger", "files": None}, {"files": own_folder / "stranger"}):
-        with pytest.raises(DataError, match="no file"):
+        with pytest.raises(DataError, match="stranger"):
             data(**{"files": None, **source}).read_images()
     assert not server.requests
 
@@ -346,7 +346,7 @@ def test_columns_of_text_are_never_opened(own_folder):
     """A column of captions may say that it holds images, which the library would open."""
     rows = {"caption": [{"bytes": None, "path": "/dev/zero"}], "split": ["train"]}
     file = typed(own_folder / "a.parquet", rows, caption=datasets.Image(), split=datasets.Value("string"))
-    with pytest.raises(DataError, match="images or sounds"):
+    with pytest.raises(DataError, match="caption"):
         data(file).read_images()
 
 
@@ -380,5 +380,5 @@ def test_a_folder_of_images_with_metadata(own_folder, table):
 def test_a_socket_is_no_file():
     with socket.socket(socket.AF_UNIX) as own:
         own.bind("a.parquet")
-        with pytest.raises(DataError, match="cannot be read"):
+        with pytest.raises(DataError, match=r"a\.parquet"):
             data(Path("a.parquet")).read_images()

@@ -185,5 +185,5 @@ def test_an_image_that_does_not_decode_is_named(table, backbone):
     with pytest.raises(DataError, match=r"1\.png"):
         train.read(np.arange(len(train)))
     frozen = ImageData(annotations=table, backbone=backbone, min_count=1)
-    with pytest.raises(DataError, match=r"1 images .*1\.png"):
+    with pytest.raises(DataError, match=r"1\.png"):
         frozen.open(lambda _: None)

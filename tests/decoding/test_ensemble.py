@@ -58,7 +58,7 @@ def test_a_static_cache_of_an_ensemble(build, regions, table_model):
 def test_members_that_do_not_match(build):
     with pytest.raises(ConfigError, match="one model"):
         Ensemble([])
-    with pytest.raises(ConfigError, match="same vocabulary"):
+    with pytest.raises(ConfigError, match="vocabulary"):
         Ensemble([build(), build(vocab_size=VOCAB_SIZE + 1)])
     with pytest.raises(ConfigError, match="weights"):
         Ensemble([build(), build()], weights=[1.0])

@@ -126,7 +126,7 @@ def test_a_generator_for_each_image_makes_its_samples_those_of_any_batch(table_m
     for image in range(3):
         alone = draw_of([image])
         assert torch.equal(alone[0], together[image, :, : alone.shape[-1]])
-    with pytest.raises(ConfigError, match="2 generators for 3 images"):
+    with pytest.raises(ConfigError, match="generators"):
         sample(model, model.regions, generator=[torch.Generator(), torch.Generator()])
 
 

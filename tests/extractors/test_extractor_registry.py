@@ -123,7 +123,7 @@ def test_a_detr_returns_the_regions_of_its_queries(tmp_path, make, kind):
     fixed = load_extractor(f"hf:{tmp_path}", num_regions=5)
     assert fixed.name == f"{extractor.name}@5regions"
     assert [features.shape for features, _ in fixed.extract(images)] == [(5, 16), (5, 16)]
-    with pytest.raises(LegendaError, match="has 14 queries, fewer than 36 regions"):
+    with pytest.raises(LegendaError, match=r"14.*36"):
         load_extractor(f"hf:{tmp_path}", num_regions=36)
 
 

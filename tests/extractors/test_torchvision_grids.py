@@ -67,7 +67,7 @@ def test_weights_of_detectron_are_renamed_and_read_bgr(tmp_path):
     other.load_state_dict(renamed, strict=False)
     first, second = (extract_grids(each, [image(0, 40, 40)])[0][0] for each in (other, model))
     np.testing.assert_array_equal(first, second)
-    with pytest.raises(LegendaError, match="holds deformable convolutions"):
+    with pytest.raises(LegendaError, match="deformable"):
         rename_detectron({**foreign, "backbone.res4.0.conv2_offset.weight": torch.ones(1)}, tmp_path / "x.pth")
 
 
@@ -80,7 +80,7 @@ def test_weights_of_a_file_are_read_and_others_are_refused(tmp_path):
     assert extractor.name.startswith("torchvision:resnet18@")
     ((features, _),) = extractor.extract([image(0, 40, 30)])
     np.testing.assert_allclose(features, extract_grids(model.eval(), [image(0, 40, 30)])[0][0], rtol=1e-5)
-    with pytest.raises(LegendaError, match="36 regions"):
+    with pytest.raises(LegendaError, match="36"):
         load_extractor(f"torchvision:resnet18:{tmp_path / 'w.pth'}", num_regions=36)
     with pytest.raises(LegendaError, match=r"w\.pth.*resnet50"):
         load_grid("resnet50", tmp_path / "w.pth", torch.device("cpu"))

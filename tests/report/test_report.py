@@ -135,9 +135,7 @@ def test_examples_hold_image_boxes_and_weights(report, tmp_path):
 
 @pytest.mark.parametrize("shape", [(8,), (7, 4), (8, 5), (4, 8), (1, 8, 4)])
 def test_attention_of_the_wrong_shape_names_example_and_model(report, tmp_path, shape):
-    with pytest.raises(
-        DataError, match=r"example 'test-0000', model 'ngsan': attention has the shape .* need \(8, 4\)"
-    ):
+    with pytest.raises(DataError, match=r"'test-0000'.*'ngsan'.*\(8, 4\)"):
         write_report(_with_caption(report, attention=np.zeros(shape)), tmp_path / "report.html")
     assert not list(tmp_path.iterdir())
 
@@ -147,5 +145,5 @@ def test_attention_of_the_wrong_shape_names_example_and_model(report, tmp_path, 
 )
 def test_invalid_boxes_name_the_example(report, tmp_path, boxes):
     example = replace(report.examples[0], boxes=boxes)
-    with pytest.raises(DataError, match="example 'test-0000' has"):
+    with pytest.raises(DataError, match="'test-0000'"):
         write_report(replace(report, examples=[example]), tmp_path / "report.html")

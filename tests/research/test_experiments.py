@@ -225,7 +225,7 @@ def test_pages_state_what_follows_from_the_numbers(tmp_path, run_script):
     pilot = numbers(low, low)
     pilot["conditions"]["encoder"]["seeds"]["99"] = pilot["conditions"]["encoder"]["seeds"]["100"]
     write_json(tmp_path / "absent.json", pilot)
-    with pytest.raises(ConfigError, match="seed 99"):
+    with pytest.raises(ConfigError, match="99"):
         read_all(tmp_path)
 
 
@@ -233,7 +233,7 @@ def test_a_design_that_changed_after_its_first_run_must_say_so(tmp_path):
     result = tmp_path / "absent.json"
     experiment, file = get_experiment("absent"), tmp_path / "absent.toml"
     file.write_text("title = 'Mine'")
-    with pytest.raises(ConfigError, match="not committed"):
+    with pytest.raises(ConfigError, match=r"absent\.toml"):
         record_design(experiment, file, result)
     commit(tmp_path)
     assert [entry["design"] for entry in record_design(experiment, file, result)] == [experiment.design]

@@ -129,7 +129,7 @@ def test_a_full_queue_refuses(gate):
             for _ in range(MAX_WAITING + 30):
                 engine.submit(Request("ngsan"), file(), "x")
 
-        with pytest.raises(BusyError, match="queue is full"):
+        with pytest.raises(BusyError):
             fill()
         assert engine.waiting == MAX_WAITING
 

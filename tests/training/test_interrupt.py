@@ -26,7 +26,7 @@ def test_a_signal_saves_the_state_and_the_run_goes_on(completed_run, tmp_path, m
         return original(self, *arguments, **options)
 
     monkeypatch.setattr(TrainingLoop, method, signalled)
-    with pytest.raises(TrainingInterrupted, match=rf"{signum.name} stopped training after step {saved}; its state is"):
+    with pytest.raises(TrainingInterrupted, match=rf"{signum.name}.* {saved};"):
         run(tmp_path / "run")
     assert [signal.getsignal(number) for number in SIGNALS] == handlers
     monkeypatch.undo()

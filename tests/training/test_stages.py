@@ -215,5 +215,5 @@ def test_a_reward_of_the_wrong_shape_or_no_number_is_named(tmp_path):
     wrong = SECOND.replace(self_critical=SelfCriticalConfig(num_samples=2, rewards={"mine": 1.0}))
     for reward in (lambda *_: np.zeros(3), lambda _, tokens: np.full(tokens.shape[:2], np.nan)):
         legenda.register_reward("mine")(reward)
-        with pytest.raises(LegendaError, match=r"a reward must return finite numbers of the shape \(4, 2\)"):
+        with pytest.raises(LegendaError, match=r"reward.*\(4, 2\)"):
             run(tmp_path / "run", wrong)

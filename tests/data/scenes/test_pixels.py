@@ -74,5 +74,5 @@ def test_a_compressed_image_shows_the_same_number_of_things(quality):
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P"])
 def test_a_image_that_shows_nothing_is_a_mistake_of_the_user(mode):
-    with pytest.raises(DataError, match="shows 0 things on a plain ground, where 1 to 50 can be described"):
+    with pytest.raises(DataError, match="0 things"):
         find_things(Image.new(mode, (50, 40)))

@@ -70,7 +70,7 @@ def test_pairs_with_a_long_side_are_left_out_of_training_only(data):
     opened = data.replace(pieces=0, max_length=4).open(lambda _: None)
     assert opened.train.ids == ("1", "2")
     assert len(opened.validation) == 3
-    with pytest.raises(DataError, match=r"no pair of .*train\.en is within data\.max_length=3"):
+    with pytest.raises(DataError, match=r"train\.en.*max_length=3"):
         data.replace(pieces=0, max_length=3).open(lambda _: None)
 
 

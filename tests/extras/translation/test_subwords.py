@@ -88,10 +88,10 @@ def test_saved_subwords_come_back(made, tmp_path):
 
 @pytest.mark.parametrize("merges", ["#version: 0.2\n", "", "#version: 0.2\na \n"])
 def test_merges_without_a_pair_are_refused(merges):
-    with pytest.raises(LegendaError, match="is no pair of pieces"):
+    with pytest.raises(LegendaError, match="pair"):
         BPETokenizer(merges)
 
 
 def test_a_word_that_would_take_long_is_refused():
-    with pytest.raises(LegendaError, match="has 1,001 characters"):
+    with pytest.raises(LegendaError, match="1,001"):
         BPETokenizer(MERGES).tokenize("a " + "b" * 1001)

@@ -177,7 +177,7 @@ def test_a_folder_keeps_model_words_and_answers(speaking, regions, tmp_path):
     assert (loaded.vocabulary, loaded.answers, loaded.config) == (WORDS, ANSWERS, speaking.config)
     assert loaded.answer(regions, ["what", "is"]) == speaking.answer(regions, ["what", "is"])
     (tmp_path / "answers.txt").write_text("one\ntwo\n")
-    with pytest.raises(LegendaError, match=r"answers\.txt has 2 answers but the model has 3"):
+    with pytest.raises(LegendaError, match=r"answers\.txt"):
         load_any(tmp_path)
 
 

@@ -58,9 +58,9 @@ def test_a_test_split_has_questions_but_no_score(vqa):
     test = vqa.split("test")
     assert test.ids == ("300",)
     assert (test.missing_targets, vqa.split("val").missing_targets) == ("answers", None)
-    with pytest.raises(DataError, match="come without answers"):
+    with pytest.raises(DataError, match="answers"):
         test.score({"300": "cat"})
-    with pytest.raises(DataError, match="no split 'dev' of VQA; choose from train, val, test, vg, test-dev"):
+    with pytest.raises(DataError, match=r"'dev'.*test-dev"):
         vqa.split("dev")
 
 
