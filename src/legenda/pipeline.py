@@ -117,7 +117,7 @@ def extract_captions(captioned: Captioned, vocabulary: Vocabulary, image: int) -
 
 @dataclass(frozen=True, eq=False)
 class ImageCaptions:
-    """The captions of one image, best first, or why there are none.
+    """The captions of one image, best first, or the error that kept it from having any.
 
     image: its path or URL. pixels: the image itself, where attention was asked for.
     """
@@ -377,14 +377,14 @@ class Pipeline:
         self, batch: Sequence[ImageFile], config: GenerationConfig, count: int, *, need_attention: bool
     ) -> Iterator[ImageCaptions]:
         """Yield the captions of each image of a batch, or its error."""
-        captioned: dict[int, ImageCaptions] = {}
+        by_file: dict[int, ImageCaptions] = {}
         readable = [file for file in batch if file.regions is not None]
-        for files, found in self._search(readable, config, count, need_attention) if readable else ():
+        for files, captioned in self._search(readable, config, count, need_attention) if readable else ():
             for index, file in enumerate(files):
-                captions = tuple(self._captions_of(found, file, index, config))
-                captioned[id(file)] = ImageCaptions(file.name, captions, pixels=file.image if need_attention else None)
+                captions = tuple(self._captions_of(captioned, file, index, config))
+                by_file[id(file)] = ImageCaptions(file.name, captions, pixels=file.image if need_attention else None)
         for file in batch:
-            yield captioned.get(id(file)) or ImageCaptions(file.name, error=file.error)
+            yield by_file.get(id(file)) or ImageCaptions(file.name, error=file.error)
 
     def _captions_of(
         self, captioned: Captioned, file: ImageFile, image: int, config: GenerationConfig
@@ -449,7 +449,7 @@ class Pipeline:
 
 
 def _of_words(caption: GeneratedCaption, text: str) -> GeneratedCaption:
-    """Return a caption of other words, to each of which all regions contribute equally."""
+    """Return the caption with the words of a text, to each of which all regions contribute equally."""
     words = tuple(text.split())
     heads = np.full((len(words), *caption.heads.shape[1:]), 1 / caption.heads.shape[2])
     return replace(caption, words=words, tokens=(), heads=heads)

@@ -1,4 +1,4 @@
-"""Expected CIDEr: what the captions of similar photographs lead to expect of a caption.
+"""Expected CIDEr: the score of a caption that the captions of similar photographs suggest.
 
 CIDEr (Vedantam et al., CVPR 2015) is linear in the mean of the normalized TF-IDF vectors of an image's references.
 Ridge regression predicts that mean from the whole image's features, so captions are ranked without references, as by

@@ -26,7 +26,7 @@ from legenda.run_folder import ASSETS, PACKAGED
 _HINT = "install legenda again, or write the folder again"
 
 VISUAL, GLOBAL, DENSE, WORD, SCALARS = 160, 160, 128, 128, 16
-"""Channels after those of the classes: what is inside the box, the whole image, all predictions, two words, numbers."""
+"""Channels after those of the classes: pixels of the box, the whole image, all predictions, two words, numbers."""
 START_VISUAL = CLASSES
 START_GLOBAL = START_VISUAL + VISUAL
 START_DENSE = START_GLOBAL + GLOBAL
@@ -68,7 +68,7 @@ def fill_things(
 
 
 def fill_whole(features: np.ndarray, boxes: np.ndarray) -> None:
-    """Fill what the whole image, region 0, has in every image."""
+    """Fill the box of the whole image, region 0, and the channel that marks it."""
     features[0, IS_WHOLE] = 1
     boxes[0] = (0, 0, 1, 1)
 
@@ -124,14 +124,14 @@ class WordTable:
         scores = shares / self.prior**0.25
         words = _largest(scores[:, : self.num_words], NUM_WORDS)
         chosen = np.concatenate([words, self.num_words + _largest(scores[:, self.num_words :], NUM_PHRASES)], axis=1)
-        of_words = features[:, -(NUM_WORDS + NUM_PHRASES) :]
-        of_words[..., START_WORD:_START_SCALARS] = self.vectors[chosen]
+        regions = features[:, -(NUM_WORDS + NUM_PHRASES) :]
+        regions[..., START_WORD:_START_SCALARS] = self.vectors[chosen]
         share = np.take_along_axis(shares, chosen, axis=1)
-        of_words[..., SHARE] = 3 * share
-        of_words[..., LOG_SHARE] = np.log(share) / 4
-        of_words[..., LIFT] = np.log(share / self.prior[chosen]) / 4
-        of_words[:, :NUM_WORDS, IS_WORD] = 1
-        of_words[:, NUM_WORDS:, IS_PHRASE] = 1
+        regions[..., SHARE] = 3 * share
+        regions[..., LOG_SHARE] = np.log(share) / 4
+        regions[..., LIFT] = np.log(share / self.prior[chosen]) / 4
+        regions[:, :NUM_WORDS, IS_WORD] = 1
+        regions[:, NUM_WORDS:, IS_PHRASE] = 1
 
 
 def _largest(scores: np.ndarray, count: int) -> np.ndarray:

@@ -38,7 +38,7 @@ class Things:
 
 
 def detect(anchors: np.ndarray, height: int, width: int) -> Things:
-    """Return what the detector sees, after non-maximum suppression in each class.
+    """Return the things that the detector sees, after non-maximum suppression in each class.
 
     anchors: its output `(80 + 4 * BINS, anchors)` for an image of so many pixels, logits of the classes and of the
     distances of the four sides. A box is dropped that overlaps a better one of its class by more than MAX_OVERLAP.

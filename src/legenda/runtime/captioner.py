@@ -142,7 +142,7 @@ def _check_file(path: Path, limit: int, expected: str | None) -> None:
 
 
 class Captioned(NamedTuple):
-    """The output of a search over the regions of B images, and these regions, over which its attention is.
+    """The output of a search over the regions of B images, with the boxes and the mask of these regions.
 
     boxes: `(B, N, 4)`, x1 y1 x2 y2 in 0..1, or None where they have none. mask: `(B, N)`, False for padding.
     """
@@ -276,7 +276,7 @@ class OnnxCaptioner:
         return Captioned(output, grid, np.ones(grid.shape[:2], bool))
 
     def encode(self, batch: RegionArrays) -> State:
-        """Return what the decoder reads of images, with one empty row for each."""
+        """Return the first state of the decoder for images, with one empty row each."""
         boxes = np.zeros((*batch.mask.shape, 4), np.float32) if batch.boxes is None else batch.boxes
         inputs = {"features": batch.features.astype(np.float32, copy=False), "boxes": boxes, "mask": batch.mask}
         return self._run(self.encoder, inputs, None)
@@ -356,7 +356,7 @@ def _open_session(path: Path, hint: str = "export the model again") -> Inference
     import onnxruntime  # late: a command's help takes no time for it
 
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # what fails is raised
+    options.log_severity_level = 4  # failures are raised instead
     options.intra_op_num_threads = get_num_threads()
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
@@ -367,13 +367,13 @@ def _open_session(path: Path, hint: str = "export the model again") -> Inference
 
 
 _threads: list[int] = []
-"""The threads that `set_num_threads` has set, in the last place."""
+"""The number of threads that `set_num_threads` has set; empty before."""
 
 
 def get_num_threads() -> int:
-    """Return the threads of an operation: PyTorch's where it is imported, else as many as were set.
+    """Return the number of threads of an operation: PyTorch's where it is imported, else the number that was set.
 
-    By default OMP_NUM_THREADS, as in PyTorch, or the CPUs that this process may use.
+    The default is OMP_NUM_THREADS, as in PyTorch, or the number of CPUs that this process may use.
     """
     if torch := sys.modules.get("torch"):
         return torch.get_num_threads()

@@ -1,7 +1,7 @@
 """Generation token by token: the rules of a configuration, rows each on its own, and beam search.
 
-One loop serves NumPy and PyTorch: a `Stepper` runs the decoder, and its log-probabilities stay arrays of its own
-library; all that is decided from them is NumPy.
+One loop serves NumPy and PyTorch: a `Stepper` runs the decoder, whose log-probabilities stay arrays of the decoder's
+library; the choices made from them are computed in NumPy.
 """
 
 from __future__ import annotations
@@ -266,9 +266,10 @@ class _Hypotheses:
 
 @dataclass(frozen=True, eq=False)
 class _Continuations:
-    """Continuations of the hypotheses of each image, `(B, W)`, best first: parents, tokens and what they make.
+    """The W best continuations of the hypotheses of each image, `(B, W)`, best first.
 
-    sum_log_probs is -inf where there are fewer.
+    parents: the hypothesis that each one continues. tokens, log_probs: the token added, and its log-probability.
+    sum_log_probs, lengths: of the hypothesis with it; the sum is -inf where there are fewer than W.
     """
 
     parents: np.ndarray
@@ -349,9 +350,9 @@ class _BeamGroup(Generic[A]):
         beams.parent_beams[..., step] = best.parents
         self.beams = _Hypotheses(beams.tokens, log_probs, beams.parent_beams, best.sum_log_probs, best.lengths)
 
-    def _add_finished(self, which: np.ndarray, num_beams: int) -> None:
-        """Keep the best `num_beams` of the finished hypotheses and the beams of `which`."""
-        sums = np.where(which, self.beams.sum_log_probs, np.float32(-np.inf))
+    def _add_finished(self, ended: np.ndarray, num_beams: int) -> None:
+        """Keep the best `num_beams` of the finished hypotheses and of the beams that `ended` `(B, K)` marks."""
+        sums = np.where(ended, self.beams.sum_log_probs, np.float32(-np.inf))
         candidates = self.finished_hypotheses.concat(replace(self.beams, sum_log_probs=sums))
         self.finished_hypotheses = candidates.pick(largest(candidates.scores(self.config), num_beams))
 
@@ -443,10 +444,10 @@ def _pad(best: _Continuations, count: int) -> _Continuations:
 
 
 def _penalty(earlier: Sequence[_BeamGroup], V: int, step: int, diversity_penalty: float) -> np.ndarray:
-    """Return what each token loses `(B, 1, V)` for each time that an earlier group has chosen it here.
+    """Return the penalty `(B, 1, V)` of each token, proportional to how often earlier groups chose it at this step.
 
-    As in the release, each group is one step behind the one before it, so what counts is the hypotheses of that group
-    after further steps: one for the group before, two for the one before that, and so on.
+    As in the release, each group is one step behind the one before it, so the hypotheses counted are those after
+    further steps: one step for the group before, two for the one before that, and so on.
     """
     counts = np.zeros((earlier[0].stepper.shape[0], V), np.float32)
     for ahead, group in enumerate(reversed(earlier), start=1):
@@ -500,8 +501,8 @@ def largest(values: np.ndarray, count: int) -> np.ndarray:
     """
     count = min(count, values.shape[-1])
     if count <= _FEW:
-        found, indices = find_largest(values, count)
-        if not np.isneginf(found).any():
+        maxima, indices = find_largest(values, count)
+        if not np.isneginf(maxima).any():
             return indices
     return np.argsort(-values, axis=-1, kind="stable")[..., :count]
 
@@ -511,13 +512,13 @@ def find_largest(values: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray
 
     Where fewer are above -inf, the others are -inf, with any index.
     """
-    left, found, indices = values.copy(), [], []
+    left, maxima, indices = values.copy(), [], []
     for _ in range(count):
         best = left.argmax(axis=-1)[..., np.newaxis]
         indices.append(best)
-        found.append(take(left, best))
+        maxima.append(take(left, best))
         np.put_along_axis(left, best, -np.inf, axis=-1)
-    return np.concatenate(found, axis=-1), np.concatenate(indices, axis=-1)
+    return np.concatenate(maxima, axis=-1), np.concatenate(indices, axis=-1)
 
 
 def _repeated_ngrams(tokens: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -547,6 +548,7 @@ def pick_rows(rows: np.ndarray, beams: np.ndarray) -> np.ndarray:
 
 
 def take(values: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    """Return the values at indices of the last axis."""
     return np.take_along_axis(values, indices, axis=-1)
 
 

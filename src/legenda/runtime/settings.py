@@ -70,7 +70,7 @@ class GenerationConfig(Config):
     length_penalty: NonNegativeFloat = 0.0
     """Exponent p of the length normalization of beams' scores."""
     length_normalization: Literal["power", "gnmt"] = "power"
-    """What the sum of the log-probabilities of n tokens, eos included, is divided by. "power": n**p; "gnmt":
+    """Divisor of the sum of the log-probabilities of n tokens, eos included. "power": n**p; "gnmt":
     ((5 + n) / 6)**p (Wu et al., 2016, Eq. 14)."""
     no_immediate_repeat: bool = False
     """Never generate the same token twice in a row."""
@@ -107,7 +107,7 @@ class GenerationConfig(Config):
     @field_validator("temperature", mode="before")
     @classmethod
     def _accept_zero(cls, value: Any, info: ValidationInfo) -> object:
-        """Take a temperature of 0, at which nothing is drawn, for the default of beam search."""
+        """Take a temperature of 0, at which nothing is drawn, as the default of beam search."""
         if type(value) not in (int, float) or not 0 <= value < _LEAST_TEMPERATURE:
             return value
         if value or info.data.get("do_sample"):
@@ -184,16 +184,16 @@ def check_overrides(overrides: Overrides, name: str = "the search") -> dict[str,
     of beams for the other.
     """
     overrides = {field: value for field, value in overrides.items() if value is not None}
-    given = merge(GenerationConfig, overrides, name)
+    config = merge(GenerationConfig, overrides, name)
     names, remedy = (
         (_OF_BEAMS, "is for beam search; leave it or --do-sample out")
-        if given.do_sample
+        if config.do_sample
         else (_OF_SAMPLING, "is for sampling; add --do-sample or leave it out")
     )
     for field in names:
-        if getattr(given, field) != GenerationConfig.model_fields[field].default:
+        if getattr(config, field) != GenerationConfig.model_fields[field].default:
             raise ConfigError(f"--{field.replace('_', '-')} {remedy}")
-    return {field: getattr(given, field) for field in overrides}
+    return {field: getattr(config, field) for field in overrides}
 
 
 def override(config: GenerationConfig, overrides: Overrides, vocabulary: Vocabulary) -> GenerationConfig:
