@@ -149,7 +149,7 @@ def _is_before_validation(folder: Path) -> bool:
 
 
 def changed_words(model: Model, config: RunConfig, folder: Path) -> str | None:
-    """Return what is wrong where the words in a folder, or their order, are not those that the model was saved with."""
+    """Return a warning where the words in a folder, or their order, are not those that the model was saved with."""
     expected = config.get("vocabulary")
     if not isinstance(expected, str) or expected == model.vocabulary_digest():  # true where there is no digest
         return None

@@ -47,7 +47,7 @@ class RecurrentDecoder(Decoder[S]):
         raise NotImplementedError
 
     def read(self, state: S) -> Float[Tensor, "B K D"]:
-        """Return what the output layer reads of a state."""
+        """Return the part of a state that the output layer reads."""
         raise NotImplementedError
 
     def logits(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:

@@ -98,7 +98,7 @@ def policy_gradient(
 def policy_gradient_normalizer(
     loss_reduction: Literal["token", "sequence", "max_length"], mask: Bool[Tensor, "B K T"], max_length: int
 ) -> float:
-    """Return what `policy_gradient` is divided by: tokens, captions, or captions times `max_length`."""
+    """Return the divisor of `policy_gradient`: the number of tokens, of captions, or of captions times `max_length`."""
     if loss_reduction == "token":
         return float(mask.sum())
     captions = float(mask.any(dim=-1).sum())

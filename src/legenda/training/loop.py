@@ -119,7 +119,10 @@ class TrainingInterrupted(KeyboardInterrupt):
 
 
 class SignalFlag:
-    """The first of SIGNALS that has arrived, or None; a second signal has its usual effect at once."""
+    """Remembers the first of SIGNALS that arrives; a second signal has its usual effect at once.
+
+    signum: the number of the signal, None before it arrives.
+    """
 
     def __init__(self) -> None:
         self.signum: int | None = None
@@ -164,7 +167,7 @@ def stage_is_over(config: TrainingConfig, progress: Progress, steps_per_epoch: i
 
 
 def _is_over(patience: int, scores: Sequence[float]) -> bool:
-    """Return whether so many scores, unless 0, came after the best one."""
+    """Return whether `patience` scores, or more, came after the best one; never for a patience of 0."""
     return bool(patience and scores and len(scores) - scores.index(max(scores)) > patience)
 
 
@@ -175,7 +178,7 @@ _LOG_INTERVAL_S = 10.0
 
 
 class _TrainingProgress:
-    """Shows steps, loss, speed and remaining time."""
+    """Shows the steps, loss, speed and remaining time of a stage: in a bar, or without a terminal in the log."""
 
     def __init__(self, title: str, total: int, done: int, *, enabled: bool = True) -> None:
         """enabled: whether to show and log anything; one of several processes is enough."""
@@ -423,7 +426,7 @@ class TrainingLoop:
         return self.progress.epoch - self.progress.stage_epoch + 1
 
     def _learning_rate(self, steps_ago: int = 0) -> float:
-        """Return the learning rate of the next step, or of an earlier one."""
+        """Return the learning rate of the next step, or of the step `steps_ago` steps before it."""
         progress = self.progress
         step = progress.step - progress.stage_step - steps_ago
         return self.config.schedule.at(step, self._stage_epoch, progress.scores)
@@ -500,7 +503,7 @@ class TrainingLoop:
         progress_bar.log(f"epoch {progress.epoch} validation: {values}\n  {first}: {predictions[first]}")
 
     def _save(self) -> None:
-        """Write the state of all processes; the first process writes it."""
+        """Gather the state of all processes; the first process writes it."""
         rng_states = all_gather(rng_state())
         self.progress.average_updates = self.average.num_updates
         self.progress.scaler = self.fabric.strategy.precision.state_dict()
@@ -518,16 +521,16 @@ class TrainingLoop:
 
 
 def set_dropout(model: Model, options: Mapping[str, object]) -> None:
-    """Give a model the dropout rates of a model of `options`, and leave everything else as it is.
+    """Set the dropout rates of a model to those in `options`, and leave everything else as it is.
 
-    Two models without values, one of the present configuration and one of `options`, show which numbers and
-    configurations of the modules follow from the rates.
+    Two models without weights, one of the present configuration and one of `options`, are compared: the attributes of
+    modules in which they differ are those that follow from the rates.
     """
     if dict(vars(model.config)) == dict(options):
         return
     with torch.random.fork_rng(devices=[]):
         pair = (vars(model.config), options)
-        present, wanted = (build_on_meta(model.name, given) or build_model(model.name, given) for given in pair)
+        present, wanted = (build_on_meta(model.name, config) or build_model(model.name, config) for config in pair)
     for module, old, new in zip(model.modules(), present.modules(), wanted.modules(), strict=True):
         for name, value in vars(new).items():
             if isinstance(value, float | BaseModel) and value != vars(old)[name]:

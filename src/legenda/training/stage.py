@@ -232,7 +232,7 @@ class Stage:
         return chunks
 
     def _normalizers(self, chunks: Sequence[_Chunk]) -> list[float]:
-        """Return what each term of the loss is divided by, over all chunks and devices."""
+        """Return the divisor of each term of the loss, over all chunks and devices."""
         total = torch.zeros(len(self.objective.loss_weights), dtype=torch.float64)
         for chunk in chunks:
             if not chunk.is_dummy:
