@@ -268,7 +268,7 @@ def _chunks(images: int, resamples: int) -> Iterator[int]:
 
 
 def _bootstrap(images: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """How often each image is drawn, (rows, images): as many draws as images, each image as likely as the next."""
+    """Return how often each image is drawn, (rows, images): as many draws as images, all equally likely."""
     generator = np.random.default_rng([seed, 0])
     for rows in _chunks(images, resamples):
         yield generator.multinomial(images, np.full(images, 1 / images), size=rows).astype(float)
@@ -283,5 +283,5 @@ def _positions(scores: Scores[Image]) -> np.ndarray:
 
 
 def _values(scores: Scores[Image], name: str) -> np.ndarray:
-    """Return what each image has of a metric, NaN where it has none."""
+    """Return the score of each image by a metric, NaN where it has none."""
     return np.array([values[name] for values in scores.per_image.values()], dtype=float)

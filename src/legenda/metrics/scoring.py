@@ -107,7 +107,7 @@ def read_single_predictions(path: str | Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class References:
-    """The references of the images of a file.
+    """The human captions that predictions are scored against, by image.
 
     captions: the references by id. files: the file or name of each image. domains: the ids of each domain in nocaps'
     annotations, in-domain, near-domain and out-domain; other files have none.
@@ -245,7 +245,7 @@ class ScoreOptions(Config):
 
 
 AddScores = Callable[[Scores[str], Mapping[str, str], Captions], Scores[str]]
-"""A function that adds scores which need more than words, given the captions and the references of their images."""
+"""A function that adds scores which need more than words; it takes the scores, the captions and the references."""
 
 
 @dataclass
@@ -415,7 +415,10 @@ def _count_document_frequencies(path: Path | None) -> DocumentFrequencies | None
 
 
 def _describe_coincidence(scores: Scores[str], references: Captions) -> str | None:
-    """Return the sentence about CIDEr of references whose n-grams are those of every image, which have no weight."""
+    """Return a sentence that explains a CIDEr of 0 where every image has the same n-grams, which then have no weight.
+
+    None where there is nothing to explain.
+    """
     if not {"CIDEr-D", "CIDEr"} & scores.corpus.keys() or any(scores.corpus.get(name) for name in ("CIDEr-D", "CIDEr")):
         return None
     if Comparison((), [as_tokens(captions) for captions in references.values()]).inverse_frequencies(None).any():
@@ -446,6 +449,7 @@ def _evaluate(
 
 
 def as_dicts(values: Mapping[str, Interval | Difference | None]) -> dict[str, dict[str, float] | None]:
+    """Return intervals or differences by metric as JSON holds them."""
     return {name: None if value is None else asdict(value) for name, value in values.items()}
 
 

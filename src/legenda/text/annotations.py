@@ -157,8 +157,8 @@ def read_annotations(
 
     lists: a folder with one list of images per split, named as karpathy_val_images.txt or coco_dev_ids.npy: the file's
     name holds train, restval, val (or dev) or test. A list has a line per image with its id or file name, or is an .npy
-    of ids; COCO's may be ids of captions, as in M2's release. Without a list of
-    train, unlisted images are of train; else they are left out.
+    of ids; COCO's may be ids of captions, as in M2's release. Without a list of train, unlisted images are of train;
+    otherwise they are left out.
     restval: "train" counts those images to train, "exclude" keeps them in a separate split, `restval` (Karpathy's COCO
     split keeps there the validation images that models train on).
     columns: the names of a table's columns where they are not the usual ones.
@@ -175,7 +175,7 @@ def read_annotations(
 
 @without_gc()
 def load_annotations(path: Path, columns: Columns | None = None) -> Annotations:
-    """Return what a file or a folder holds, with Karpathy's restval apart; otherwise as `read_annotations`."""
+    """Return the annotations of a file or a folder as `read_annotations` does, but with restval as a split."""
     columns = columns or Columns()
     if not path.exists() and path.parent.is_dir():
         close = did_you_mean(path.name, (other.name for other in path.parent.iterdir()))
@@ -335,7 +335,7 @@ def _karpathy_image(image: _KarpathyImage) -> CaptionedImage:
 
 
 def check_once(path: Path, images: list[CaptionedImage], key: str) -> None:
-    """DataError where two images have the same id or the same file, which one image in two splits also has."""
+    """Raise DataError where two images have the same id or file, as one image that is listed in two splits has."""
     seen: dict[str, CaptionedImage] = {}
     for image in images:
         value = getattr(image, key)
@@ -348,7 +348,7 @@ def check_once(path: Path, images: list[CaptionedImage], key: str) -> None:
 
 
 def _coco_annotations(content: Mapping[str, object], path: Path) -> Annotations:
-    """Images of COCO's annotations with their captions; without a list of images, those that have captions."""
+    """Return the images of COCO's annotations; without a list of images, all that have captions."""
     split = _named_split(path) or "train"
     captions, domains = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     captions_of: dict[str, str] = {}
@@ -372,7 +372,7 @@ def _coco_annotations(content: Mapping[str, object], path: Path) -> Annotations:
 def _with_captions(
     images: Iterable[tuple[str, str, str]], captions: dict[str, list[str]], path: Path
 ) -> list[CaptionedImage]:
-    """Return images, of which ids, files and splits are given, with the captions of each."""
+    """Return images, of which `images` lists id, file and split, with their captions."""
     joined = [CaptionedImage(name, file, tuple(captions.pop(name, ())), split) for name, file, split in images]
     if captions:
         raise DataError(f"{path} has captions of {next(iter(captions))}, which is not among its images or videos")
@@ -380,13 +380,13 @@ def _with_captions(
 
 
 def _vatex_videos(content: object, path: Path) -> list[CaptionedImage]:
-    """Videos of one of VATEX's files with all their English captions."""
+    """Return the videos of one of VATEX's files with all their English captions."""
     split, videos = _named_split(path) or "train", conform(content, list[_VatexVideo], f"{path}: entry", _HINT)
     return [CaptionedImage(video.videoID, video.videoID, tuple(video.enCap), split) for video in videos]
 
 
 def _msrvtt_videos(content: object, path: Path) -> list[CaptionedImage]:
-    """Videos of one of MSR-VTT's files with their captions, each in the split that it names."""
+    """Return the videos of one of MSR-VTT's files with their captions, each in the split that it names."""
     captions, videos = defaultdict[str, list[str]](list), []
     for sentence in get_field(content, "sentences", list[_MsrvttSentence], path, _HINT):
         captions[sentence.video_id].append(sentence.caption)
@@ -406,7 +406,7 @@ def _named_split(path: Path) -> str | None:
 
 
 def _of_rows(rows: Sequence[Row], path: Path) -> Annotations:
-    """One image for all rows of its file, in the order of their first."""
+    """Return one image for all rows of a file, in the order of their first rows."""
     first: dict[str, Row] = {}
     captions: dict[str, list[str]] = {}
     empty: list[str] = []

@@ -66,7 +66,7 @@ SPLITS = {
     "test": "test",
     "testing": "test",
 }
-"""Our split by the words that people use for it."""
+"""The name of a split here, by the words that people use for it."""
 
 _MARKS = "\t|;,"
 """Separators of columns."""
@@ -211,7 +211,7 @@ class _Layout:
 
     @classmethod
     def of(cls, names: Sequence[str], columns: Columns, path: Path) -> _Layout:
-        """Find the columns among the names of all; an attribute without one is empty."""
+        """Return the columns that hold files, captions and splits, by their names; "" for one that is missing."""
         plain = [name.strip().lower() for name in names]
         for name in filter(None, plain):
             if plain.count(name) > 1:
@@ -236,15 +236,15 @@ def _find(names: Sequence[str], groups: Sequence[str], wanted: str | None, what:
         exact = [name for name in names if name == wanted]
         return next(iter(exact or [name for name in names if name.strip().lower() == wanted.strip().lower()]), "")
     for group in groups:
-        found = [name for name in names if _plain(name) in group.split()]
-        if len(found) > 1:
-            a, b = (name.strip() for name in found[:2])
+        matches = [name for name in names if _plain(name) in group.split()]
+        if len(matches) > 1:
+            a, b = (name.strip() for name in matches[:2])
             raise DataError(
                 f"{path} has the columns {a!r} and {b!r}, which mean the same; leave one of them out, or name the one "
                 f"that counts with data.{what}_column="
             )
-        if found:
-            return found[0]
+        if matches:
+            return matches[0]
     return ""
 
 
@@ -291,7 +291,7 @@ def _cells(path: Path, text: str, mark: str) -> Iterator[tuple[str, Mapping[str,
     for line, row in rows:
         if mark == "|" and len(row) == len(heading) - 1:
             parts = (_MISSING_BAR.fullmatch(cell) or (cell,) for cell in row)
-            row = [part for found in parts for part in (found if isinstance(found, tuple) else found.groups())]
+            row = [cell for part in parts for cell in (part if isinstance(part, tuple) else part.groups())]
         if any(cell.strip() for cell in row[len(heading) :]):
             raise DataError(
                 f"{path}: line {line} has {len(row)} columns, its heading {len(heading)}; put captions with "
@@ -333,8 +333,10 @@ def _parse_csv(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, lis
 
 
 def _holds_rows(row: Sequence[str], delimiter: str) -> bool:
-    """Return whether a line of a value would be a row like this one: as many values, in a column of its own a split, a
-    number or the suffix of a name in both.
+    """Return whether a line inside of a value looks like a row of the table.
+
+    It does where it has as many values as the row, and in some column both have the same split, both a number, or both
+    a name with the same suffix.
     """
 
     def kind(value: str) -> str:
@@ -389,9 +391,9 @@ def _printed_rows(path: Path, text: str) -> Iterator[Row]:
 def text_beside_images(folder: Path, *, without_images: bool) -> list[Row]:
     """Return the captions of a folder of images and text files of the same names, NAME.txt beside NAME.jpg.
 
-    NAME.caption, and NAME.json with a caption in it, are such files, too.
+    NAME.caption, and NAME.json with a caption in it, count as text files. A text file has one caption in each line;
+    images and text files without the other are counted in a warning.
 
-    A text file has one caption in each line; images and text files without the other are counted in a warning.
     without_images: whether text files count where the folder holds no image at all.
     """
     files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
@@ -405,9 +407,9 @@ def text_beside_images(folder: Path, *, without_images: bool) -> list[Row]:
         for stem, path in texts.items()
         if stem in images or (without_images and not images)
     }
-    alone = len(images.keys() - pairs.keys()), len(texts) - len(pairs)
-    if pairs and any(alone):
-        _LOG.warning("%s: left out %d images without a .txt and %d .txt without an image", folder, *alone)
+    unpaired = len(images.keys() - pairs.keys()), len(texts) - len(pairs)
+    if pairs and any(unpaired):
+        _LOG.warning("%s: left out %d images without a .txt and %d .txt without an image", folder, *unpaired)
     rows = []
     for image, path in pairs.values():
         if path.suffix.lower() == ".json":

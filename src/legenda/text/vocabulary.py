@@ -168,7 +168,7 @@ def _unescape(line: str) -> str:
 
 
 def invalid_line(tokens: Sequence[str], *, empty: bool = False, spaces: bool = True, feeds: bool = False) -> str | None:
-    """Return what is wrong with the first entry that no file of lines can hold; None where all are valid.
+    """Return the fault of the first entry that no file of lines can hold; None where all are valid.
 
     empty, spaces, feeds: whether an entry may be empty, contain white space, and contain line feeds.
     """
