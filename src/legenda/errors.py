@@ -94,7 +94,7 @@ def install_line(extra: str) -> str:
 
 
 def requirements_of(extra: str) -> list[str]:
-    """Return what an extra of Legenda installs, such as "h5py>=3.12", also by other extras that it names.
+    """Return the packages that an extra of Legenda installs, such as "h5py>=3.12", itself or by other extras.
 
     It is empty where Legenda runs from a folder that pip has not installed.
     """

@@ -82,7 +82,7 @@ def atomic_write(path: str | Path, *, sync: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def partial_folder(path: str | Path) -> Iterator[Path]:
-    """Yield a new folder beside `path`, to be renamed to it when it is whole; remove what is left of it at the end."""
+    """Yield a new folder beside `path`, to be renamed to it when it is whole; remove it at the end otherwise."""
     folder = partial_path(Path(path))
     _unfinished.add(folder)
     try:
@@ -122,7 +122,7 @@ def follow_links(path: str | Path) -> Path:
 
 @contextmanager
 def locked(path: str | Path) -> Iterator[None]:
-    """Hold the lock of a folder or a file that is written: .NAME.lock next to it, which the system releases at exit.
+    """Lock a folder or a file that is written, by .NAME.lock next to it, which the system releases at exit.
 
     Unfinished files that a killed process has left are removed. Raise DataError where another process holds the lock.
     """
@@ -181,13 +181,13 @@ def _sync(path: Path) -> None:
 __version__ = "1.0.0rc1"
 """The version of Legenda, which the files that it writes name."""
 FORMAT_VERSION = 1
-"""The version of what this Legenda writes: run folders, exported models and feature stores."""
+"""The version of the formats that this Legenda writes: run folders, exported models and feature stores."""
 
 
 def check_format(path: Path, version: object, writer: object) -> None:
     """Raise DataError for a file of a format that this Legenda does not read.
 
-    version: of the format, None where the file has none; writer: the version of Legenda that wrote the file.
+    version: the format of the file, None where it names none. writer: the version of Legenda that wrote the file.
     """
     if version is None:
         return
@@ -242,7 +242,7 @@ def open_regular(path: str | Path) -> BinaryIO:
 
     Only the pipes of a shell, such as /dev/stdin and /dev/fd/63, are opened by their own names.
     """
-    at_once = getattr(os, "O_NONBLOCK", 0)  # a pipe would wait for who writes to it
+    at_once = getattr(os, "O_NONBLOCK", 0)  # opening a pipe would wait for a writer
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | at_once))  # noqa: SIM115
     if _SHELL_PIPE.fullmatch(str(path)):
         os.set_blocking(file.fileno(), True)

@@ -78,7 +78,7 @@ def evaluation_path(folder: Path, split: str, *, ensemble: bool = False, stage: 
 
 
 def stage_name(index: int) -> str:
-    """Return what a stage is called in a recipe and in config.json: training, fine_tuning, stage_3, ..."""
+    """Return the name of a stage in a recipe and in config.json: training, fine_tuning, stage_3, ..."""
     return ("training", "fine_tuning")[index] if index < 2 else f"stage_{index + 1}"
 
 

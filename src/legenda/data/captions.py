@@ -162,7 +162,7 @@ class ScenesData(SceneCounts[CaptionDataset]):
 
 
 def scene_captions(scene_split: SceneSplit) -> CaptionDataset:
-    """Scenes as a caption set; `score` checks captions against the scenes."""
+    """Return scenes as a caption set; `score` checks captions against the scenes."""
     scenes = {scene.id: scene for scene in scene_split.scenes}
     score = partial(truth_scores, scenes=scenes)
     return CaptionDataset(tuple(scenes), scene_split.captions, scene_reader(scene_split), "scenes", SCENES, score)
@@ -221,7 +221,7 @@ class CaptionedData(Data[CaptionDataset]):
         return [replace(image, split="val") if image.id in chosen else image for image in images]
 
     def open_regions(self, *, train: bool = False) -> RegionSource:
-        """Return what images get their regions from. train: for a training, which checks them first."""
+        """Return the source of the images' regions. train: whether it is for a training, which checks them first."""
         raise NotImplementedError
 
     @without_gc()
@@ -338,7 +338,7 @@ class KarpathyData(CaptionedData):
 
 
 def stored_captions(images: Sequence[CaptionedImage], store: FeatureStore) -> CaptionDataset:
-    """Images whose features `ConcatFeatureStore.find` finds in a store; raise DataError, naming one, otherwise."""
+    """Return images with the features that a store has of them; raise DataError, naming an image without any."""
     ids, captions = tuple(image.id for image in images), tuple(image.captions for image in images)
     read = ConcatFeatureStore((store,)).reader(ids, [image.file for image in images])
     return CaptionDataset(ids, captions, read, str(store.path), store.extractor)
@@ -360,7 +360,7 @@ class EncodedCaptions:
 
     @staticmethod
     def of(split: CaptionDataset, vocabulary: Vocabulary, max_caption_length: int) -> EncodedCaptions:
-        """Captions cut at `max_caption_length` words; captions without tokens are left out."""
+        """Return captions cut at `max_caption_length` words, without those that have no tokens."""
         import torch
 
         tokenized, images = split.tokenized, len(split)
@@ -385,7 +385,7 @@ class EncodedCaptions:
         return EncodedCaptions(torch.from_numpy(rows), torch.from_numpy(counts))
 
     def rows(self, images: np.ndarray, rows: int, generator: torch.Generator) -> Int[Tensor, "B K T"]:
-        """`rows` captions of each image, all different while there are enough, padded with -1 to the longest."""
+        """Return `rows` captions of each image, all different while there are enough, padded with -1 to the longest."""
         import torch
 
         chosen = torch.from_numpy(images)

@@ -205,7 +205,7 @@ def extract_shards(
 
 
 def _stored(job: Job) -> Iterator[Image]:
-    """Yield what the stores of a job's shards hold; raise DataError for one that differs from its lines."""
+    """Yield the entries of the stores of a job's shards; raise DataError for one that differs from its lines."""
     for number in range(job.shards):
         lines = job.shard(number)
         ids = tuple(image_id(line["image"]) for line in job.lines(number) if "error" not in line)

@@ -97,7 +97,7 @@ class ReleasedStore(FeatureStore):
     """
 
     wanted: ClassVar[str]
-    """The end of a sentence about a path that is none of this kind."""
+    """End of the message about a path that holds no store of this kind: the remedy."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class ReleasedStore(FeatureStore):
 
     @cached_property
     def sizes(self) -> Mapping[str, tuple[float, float]]:
-        """Return width and height of images in the annotations, in pixels, by id and by file name."""
+        """Width and height of images in the annotations, in pixels, by id and by file name."""
         return {} if self._sizes_file is None else _read_sizes(self._sizes_file)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -123,7 +123,7 @@ class ReleasedStore(FeatureStore):
 
 
 def _scale_boxes(boxes: np.ndarray, width: float, height: float) -> np.ndarray:
-    """Boxes (n, 4) in pixels as x1 y1 x2 y2 in 0..1; up to one pixel outside, as rounding leaves it, is cut."""
+    """Return boxes (n, 4) in pixels as x1 y1 x2 y2 in 0..1; up to one pixel outside, as rounding leaves it, is cut."""
     if not (width > 0 and height > 0):
         raise ValueError(f"an image of {width:g} x {height:g} pixels has no boxes")
     size = np.array([width, height, width, height], np.float64)
@@ -143,7 +143,7 @@ class _SizedImage:
 
 
 def _read_sizes(path: Path) -> dict[str, tuple[float, float]]:
-    """Width and height of each image in COCO's annotations or a folder of them, by its id and by its file's name."""
+    """Return width and height of each image in COCO's annotations or a folder of them, by id and by file name."""
     hint = "name COCO's annotations, whose images have id, width and height"
     if path.is_dir():
         files = sorted(path.glob("captions_*.json*"))
@@ -235,7 +235,7 @@ class Hdf5Store(ReleasedStore):
         return all(self._array(image, "features").shape[:-1] == (49,) for image in self.ids[:_SAMPLE])
 
     def _array(self, image: str, kind: str) -> np.ndarray:
-        """One data set, read with the low-level API, since h5py's objects take longer than the reading."""
+        """Return one data set, read with the low-level API, since h5py's objects take longer than the reading."""
         data = self._open(self._file.id, dataset_name(image, kind))
         values = np.empty(data.shape, data.dtype)
         data.read(self._everything, self._everything, values)
@@ -288,7 +288,7 @@ class TsvStore(ReleasedStore):
 
 
 def _find_lines(path: Path) -> list[tuple[str, int, int]]:
-    """Image, start and length of every line; a heading is left out."""
+    """Return image, start and length in bytes of every line, without a heading."""
     lines = []
     with path.open("rb") as file:
         start = 0
@@ -358,7 +358,7 @@ class FolderStore(ReleasedStore):
 
 
 def _find_files(folder: Path) -> Iterator[tuple[str, str]]:
-    """Image and file name of every file, in the order of the names."""
+    """Yield image and file name of every file, in the order of the names."""
     seen: dict[str, str] = {}
     for name in sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(_ENDINGS)):
         image = name[:-4]
@@ -410,7 +410,7 @@ def _load_arrays(file: BinaryIO | Path) -> np.ndarray | dict[str, np.ndarray]:
 
 
 def _read_arrays(file: BinaryIO, image: str, sizes: Mapping[str, tuple[float, float]]) -> ImageRegions:
-    """Features and boxes of one .npz or .npy, from an open file."""
+    """Return features and boxes of one .npz or .npy, from an open file."""
     arrays = _load_arrays(file)
     if isinstance(arrays, np.ndarray):
         return _flatten(arrays)
@@ -429,7 +429,7 @@ def _read_arrays(file: BinaryIO, image: str, sizes: Mapping[str, tuple[float, fl
 
 
 def _read_grid(file: BinaryIO) -> ImageRegions:
-    """Features (49, D) and boxes of the 7 x 7 cells that the grid (1, D, H, W) in an open .pth is averaged to."""
+    """Return features (49, D) and boxes of the 7 x 7 cells to which the grid (1, D, H, W) of a .pth is averaged."""
     import torch
 
     grid = torch.load(file, map_location="cpu", weights_only=True)
@@ -440,7 +440,7 @@ def _read_grid(file: BinaryIO) -> ImageRegions:
 
 
 def _flatten(features: np.ndarray) -> ImageRegions:
-    """Features (n, D); those of a grid (H, W, D) in row-major order, with the boxes of its cells."""
+    """Return features (n, D); a grid (H, W, D) becomes its cells in row-major order, with their boxes."""
     if features.ndim == 3:
         height, width, channels = features.shape
         return features.reshape(height * width, channels), grid_boxes(height, width)

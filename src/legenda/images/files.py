@@ -43,7 +43,7 @@ SUFFIXES: dict[Medium, frozenset[str]] = {
 _FEATURE_SUFFIXES = frozenset({".safetensors", ".npy", ".npz", ".pth", ".h5", ".hdf5", ".lmdb", ".tsv"})
 """Files that hold features, which no image file does."""
 _NAMED = 5
-"""The names of other files that a message gives."""
+"""Number of other files that a warning names."""
 _LOG = logging.getLogger(__name__)
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 
@@ -72,7 +72,7 @@ def find_names(sources: Sequence[str], medium: Medium = "image", *, allow_urls: 
 
 
 def list_images(sources: Iterable[str], medium: Medium = "image", *, allow_urls: bool = False) -> Iterator[str]:
-    """Yield what `find_names` returns in no order, possibly repeated; the names of a folder are not held in memory."""
+    """Yield the names of `find_names` in no order, possibly repeated; the names of a folder are not held in memory."""
     for source in _with_standard_input(sources):
         yield from _list_source(source, medium, allow_urls)
 
@@ -211,9 +211,9 @@ _MAX_SEGMENTS = 1000
 _MAX_SIDE = 65_535
 """Pixels of a side, as JPEG has them: a longer one is no photograph, and costs memory in proportion to it."""
 _MAX_MEGAPIXELS = {"JPEG": 144, "WEBP": 40, "HEIF": 64, "AVIF": 64}
-"""How many of a format are decoded in about a gigabyte; 100 of the others."""
+"""Megapixels of a format that are decoded in about a gigabyte; 100 for the other formats."""
 _MAX_FILE_BYTES = {"TIFF": 512 << 20, "BMP": 512 << 20}
-"""Bytes of a file whose format is not compressed; 128 MiB of the others."""
+"""Largest file, in bytes, of the formats without compression; 128 MiB for the other formats."""
 _KEPT_PIXELS = 1 << 23
 """Larger images are reduced by a whole factor, JPEG while it is decoded, since extractors scale them down anyway."""
 _LARGE = threading.Lock()
@@ -270,7 +270,7 @@ def read_image(
 
 
 def shrink(image: Image.Image, sufficient_side: int | None) -> Image.Image:
-    """Return an image of which a whole number of pixels become one, where what reads it needs no more of them.
+    """Return the image scaled down by a whole factor, where its reader needs no more pixels.
 
     sufficient_side: pixels that suffice for the longer side, and a fourth of them for the shorter; None for all.
     """
@@ -337,7 +337,7 @@ def _check_segments(file: IO[bytes], name: str) -> None:
 
 
 def _open(source: str | Path | IO[bytes], name: str, use: Callable[[Image.Image], T]) -> T:
-    """Return what `use` makes of an image that is open."""
+    """Return `use(image)` of an image within the limits of its format; raise DataError, naming it, otherwise."""
 
     def read() -> T:
         with open_regular(source) if isinstance(source, str | Path) else nullcontext(source) as file:
@@ -411,7 +411,7 @@ def to_image(image: ImageInput, name: str = "the image") -> Image.Image:
 
 
 def _to_memory(file: IO[bytes]) -> BytesIO:
-    """Return the content of an open file from its beginning, or from where a stream stands."""
+    """Return the content of an open file, or the rest of a stream that cannot be rewound."""
     if file.seekable():
         file.seek(0)
     return BytesIO(file.read())

@@ -298,9 +298,9 @@ def check_caption(caption: str, scene: Scene) -> Verdict:
 
 
 def truth_scores(captions: Mapping[str, str], scenes: Mapping[str, Scene]) -> dict[str, float | None]:
-    """Shares of true captions: truth over all scenes, the other scores over those of their families.
+    """Return the shares of true captions: truth over all scenes, each other score over the scenes of its family.
 
-    Keyed by the ids of the scenes. axis counts the captions with an axis; a share of nothing is None. Scores of the
+    captions: by the ids of the scenes. axis counts the captions with an axis; a share of nothing is None. Scores of the
     families absent, complete and parity are there where a scene is of that family, the others where one is of another.
     """
     verdicts = [check_caption(caption, scenes[identity]) for identity, caption in captions.items()]

@@ -112,7 +112,7 @@ def load_scenes(model: str, *, compute: object) -> Extractor:  # noqa: ARG001 - 
 
 
 def find_things(image: Image.Image) -> tuple[np.ndarray, np.ndarray]:
-    """Regions of an image of things on a plain ground: features `(n, FEATURE_DIM)` and boxes `(n, 4)`.
+    """Return the regions of an image of things on a plain ground: features `(n, FEATURE_DIM)` and boxes `(n, 4)`.
 
     The background is the most frequent color along the border; pixels that differ from it form connected components.
     Each component's crop, with everything else blanked out, is resized to one patch. Things of one kind drawn by
@@ -184,7 +184,7 @@ def _touching_runs(starts: np.ndarray, ends: np.ndarray, width: int) -> tuple[np
 
 
 def _differs(pixels: np.ndarray, ground: np.ndarray) -> np.ndarray:
-    """Where any channel is further than _CONTRAST from the ground."""
+    """Return where any channel is further than _CONTRAST from the ground."""
     pairs = [(pixels[..., channel], middle) for channel, middle in enumerate(ground.astype(np.uint8))]
     return np.logical_or.reduce([np.maximum(x, y) - np.minimum(x, y) > _CONTRAST for x, y in pairs])
 

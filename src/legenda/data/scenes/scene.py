@@ -107,7 +107,7 @@ class Scene:
 
 
 def gaps(a: Thing, b: Thing) -> tuple[float, float]:
-    """Empty space between two boxes along x and along y; negative where they overlap on that axis."""
+    """Return the empty space between two boxes along x and along y; negative where they overlap on that axis."""
     reach = (a.size + b.size) / 2
     return abs(a.x - b.x) - reach, abs(a.y - b.y) - reach
 
@@ -119,7 +119,7 @@ def next_to(a: Thing, b: Thing) -> bool:
 
 
 def axis_of(a: Thing, b: Thing) -> Axis | None:
-    """How two things stand to each other; None where neither axis is at least twice the other."""
+    """Return how two things stand to each other; None where neither axis is at least twice the other."""
     across, down = abs(a.x - b.x), abs(a.y - b.y)
     if across >= 2 * down:
         return "horizontal"
@@ -221,7 +221,7 @@ def _anywhere(rng: random.Random, size: float) -> tuple[float, float]:
 def _partner(
     rng: random.Random, family: Family, center: tuple[float, float], size: float, other_size: float
 ) -> tuple[float, float] | None:
-    """Where the second of the pair goes, or None when it falls outside or too close."""
+    """Return the place of the second thing of a pair, or None where it is outside or too close."""
     if family == "size":
         other = _anywhere(rng, other_size)
         return other if _far(center, size, other, other_size) else None
