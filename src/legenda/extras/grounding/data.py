@@ -97,7 +97,7 @@ class SceneExpression:
 
 
 def refer(scene: Scene) -> tuple[SceneExpression, ...]:
-    """PER_SCENE expressions, always the same for a scene."""
+    """Return PER_SCENE expressions of things in a scene, always the same for it."""
     rng = random.Random(f"expressions-{scene.id}")
     first, second = scene.first, scene.second
     match scene.family:

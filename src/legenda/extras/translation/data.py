@@ -60,7 +60,7 @@ class ParallelDataset:
         return {name: tuple(pieces.detokenize(line.split()) for line in lines) for name, lines in references.items()}
 
     def at(self, positions: Sequence[int]) -> ParallelDataset:
-        """Some of the pairs."""
+        """Return the pairs at some positions."""
         columns = {name: getattr(self, name) for name in ("ids", "sentences", "references")}
         return replace(self, **{name: tuple(map(column.__getitem__, positions)) for name, column in columns.items()})
 
@@ -131,7 +131,7 @@ class ParallelData(Data[ParallelDataset]):
 
 
 def read_parallel(source: Path, *references: Path) -> ParallelDataset:
-    """Sentences of one file with their translations in one or more others, line by line.
+    """Return the sentences of a file with their translations in one or more other files, line by line.
 
     Raises DataError, naming the file and the line, where a line is empty or no UTF-8, or the numbers of lines differ.
     """

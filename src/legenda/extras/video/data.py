@@ -70,7 +70,7 @@ def make_video_scene(split: str, index: int, seed: int = 0) -> VideoScene:
 
 
 def video_references(scene: VideoScene) -> tuple[str, ...]:
-    """Five true captions of a moving scene, always the same for it."""
+    """Return five true captions of a moving scene, always the same for it."""
     rng = random.Random(f"language-{scene.id}")
     thing = scene.things[0]
     phrases = _CHANGING.get(scene.motion) or tuple(form.format(scene.motion) for form in _GOING)

@@ -192,7 +192,7 @@ def read_word_vectors(path: Path, words: Sequence[str]) -> np.ndarray:
 
 
 def _vector_lines(path: Path) -> Iterator[tuple[int, str, list[str]]]:
-    """Number, word and the texts of the values of each line."""
+    """Yield number, word and values, as text, of each line."""
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rt", encoding="utf-8", newline="\n") as file:
         width = 0

@@ -63,7 +63,7 @@ class SceneQuestion:
 
 
 def ask(scene: Scene) -> tuple[SceneQuestion, ...]:
-    """PER_SCENE questions about a scene, always the same for it."""
+    """Return PER_SCENE questions about a scene, always the same for it."""
     rng = random.Random(f"questions-{scene.id}")
     match scene.family:
         case "near":
@@ -269,7 +269,7 @@ class QuestionDataset(CoAttentionDataset[Question, str]):
         return known
 
     def score(self, predictions: Mapping[str, str]) -> dict[str, float | None]:
-        """Percentages of the official evaluation: `accuracy` of all, then of each type of answer, then of question."""
+        """Return the percentages of the official evaluation: `accuracy`, then by type of answer and of question."""
         scores = evaluate_vqa(predictions, self.annotations)
         types = scores.question_types if self.by_type else {}
         return {"accuracy": scores.overall, **scores.answer_types, **types}
@@ -313,7 +313,7 @@ class VqaData(StoredData[QuestionDataset]):
         return self.load(train, held_out, vocabulary, self._answers())
 
     def split(self, name: str) -> QuestionDataset:
-        """train, val, vg, test or test-dev; the last two come without answers."""
+        """Return the split train, val, vg, test or test-dev; the last two come without answers."""
         read = choose_split(dict.fromkeys((*_VOCAB_SPLITS, "test-dev"), self._part), name, "VQA")
         return QuestionDataset.stored(read(name), open_stores(self.features))
 
@@ -328,7 +328,7 @@ class VqaData(StoredData[QuestionDataset]):
         return AnswerVocabulary.build(chain.from_iterable(map(read_main_answers, files)))
 
     def _files(self, name: str) -> tuple[Path, Path | None]:
-        """Questions and annotations of a part; the latter None for test sets."""
+        """Return the files of questions and annotations of a part; None in place of annotations for test sets."""
         if name == "vg":
             return self._file("VG_questions.json"), self._file("VG_annotations.json")
         year = "2015" if name.startswith("test") else "2014"
@@ -363,7 +363,7 @@ class DaquarData(StoredData[QuestionDataset]):
         return self.load(train, parts["val"], words_of(train), AnswerVocabulary.build(answers, min_count=1))
 
     def split(self, name: str) -> QuestionDataset:
-        """train, val or test."""
+        """Return the split train, val or test."""
         return QuestionDataset.stored(choose_split(self._parts(), name, "DAQUAR"), open_stores(self.features))
 
     def _parts(self) -> dict[str, list[Question]]:
@@ -397,8 +397,8 @@ class SceneQuestionsData(SceneCounts[QuestionDataset]):
         """Draw the scenes, find their regions in the pixels and ask about them."""
         progress(f"drawing {self.train} scenes for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
-        given = (annotation.answers[0] for annotation in train.annotations.values())
-        answers = AnswerVocabulary.build(given, min_count=1)
+        seen = (annotation.answers[0] for annotation in train.annotations.values())
+        answers = AnswerVocabulary.build(seen, min_count=1)
         words = words_of(train.examples)
         return CoAttentionDataModule(train, validation, words, FEATURE_DIM, _MOST_WORDS, answers=answers)
 
