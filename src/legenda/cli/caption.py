@@ -148,7 +148,7 @@ def _caption(options: CaptionOptions) -> None:
     errors: list[str] = []
 
     def read_captions(progress: Callable[[int, int], None]) -> Iterator[ImageCaptions]:
-        """Yield the captioned images; the errors of the others are kept."""
+        """Yield the captioned images, and keep the errors of all other images."""
         limits = {"num_captions": options.num_captions, "batch_size": options.batch_size}
         need_attention = bool(sheets)
         results = pipeline.caption_files(
@@ -203,7 +203,7 @@ def _caption_job(options: CaptionOptions, out: Path) -> None:
         task = load_task(options.compute.device)
         pipeline, load = task.pipeline, lambda _: task
     else:
-        # raises what workers would
+        # a model that cannot be opened is refused here, not in each worker
         pipeline = open_pipeline(folder, extractor, "cpu", **flags | {"precision": "float32", "compile": False})
     settings = {
         "model": fingerprint(folder),
@@ -216,12 +216,12 @@ def _caption_job(options: CaptionOptions, out: Path) -> None:
     }
     with locked(out):
         with progress_bar("listing images"):
-            given = {
+            sources = {
                 "shard_size": options.job.shard_size,
                 "sources": options.images,
                 "allow_urls": options.job.allow_urls,
             }
-            job = open_job(out, settings, kind="captions", **given)
+            job = open_job(out, settings, kind="captions", **sources)
         with progress_bar("captioning images") as update:
             stats = run_job(job, load, options.job.engine, options.job.shares(), update, options.compute.device)
     describe_shards(stats, out, "images", "captioned")
@@ -229,7 +229,10 @@ def _caption_job(options: CaptionOptions, out: Path) -> None:
 
 @dataclass(frozen=True)
 class _CaptionTask:
-    """Captions of images, which the lines of a shard hold; sentence: with a capital and a full stop."""
+    """Captions the images of a shard, whose lines hold the captions.
+
+    sentence: whether captions have a capital and a full stop.
+    """
 
     pipeline: Pipeline
     search: Overrides
@@ -259,9 +262,9 @@ def _load_captioner(
 
 
 def fingerprint(run: Path) -> str:
-    """Return the SHA-256 of a run's configuration and vocabulary, and of the checksum that its weights have.
+    """Return the SHA-256 of a run's configuration and vocabulary, and of the checksum of its weights.
 
-    For an exported model that of export.json, which holds the digests of the other files.
+    For an exported model it is that of export.json, which holds the digests of all other files.
     """
     if is_of_transformers(run):
         return str(run)

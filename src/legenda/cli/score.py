@@ -85,7 +85,7 @@ def run(arguments: Sequence[str]) -> None:
 
 
 def _clip_scorer(options: ScoreCommand) -> AddScores | None:
-    """Return what adds CLIPScore and RefCLIPScore, where a model and the folder of the images are named."""
+    """Return a function that adds CLIPScore and RefCLIPScore, where a model and the folder of images are named."""
     if options.images is None or options.clip is None:
         return None
     from legenda.models.clip import add_clip_scores, find_image_files, load_clip  # late: they import PyTorch

@@ -111,11 +111,12 @@ class TableOptions(Config):
 class RowRun:
     """The run of one row and seed, or the runs of an ensemble, and how they are trained and evaluated.
 
-    key: of the row in its table. folders: of the runs; several form an ensemble, whose evaluation is in the first.
-    splits: those that are evaluated, each with the suffix that its scores get, such as " on testA". stage: 1 where the
-    model is that of the first stage of longer runs. submission: the folder of the files that a server scores, or None;
-    test_features: of test2014, for them. train: the command `legenda train` of a single run. is_scored: whether the run
-    has scores of its own; members of ensembles need none. remark: how the training of a run that was found differs.
+    key: the key of the row in its table. folders: the folders of the runs; several form an ensemble, whose evaluation
+    is in the first. splits: the splits to evaluate, each with the suffix of its scores, such as " on testA". stage: 1
+    where the model is that of the first stage of longer runs. submission: the folder of the files that a server scores,
+    or None. test_features: the features of test2014 for these files. train: the command `legenda train` of a run.
+    is_scored: whether the run has scores of its own; members of ensembles need none. remark: how the training of an
+    existing run differs.
     """
 
     key: str
@@ -133,12 +134,12 @@ class RowRun:
 
     @property
     def name(self) -> str:
-        """The folder of the run in that of the tables; of an ensemble, with its number of runs."""
+        """The path of the run below the folder of the tables; for an ensemble, with its number of runs."""
         folder, members = self.folders[0], len(self.folders)
         return f"{folder.parent.name}/{folder.name if members == 1 else f'ensemble{members}'}"
 
     def uses(self, name: str) -> bool:
-        """Return whether a name is its own, or that of one of its runs."""
+        """Return whether a name is that of the row's run, or of a member of its ensemble."""
         return name in (self.name, *(f"{folder.parent.name}/{folder.name}" for folder in self.folders))
 
     def is_trained(self) -> bool:
@@ -263,9 +264,10 @@ def _make_runs(table: PaperTable, options: TableOptions, out: Path) -> tuple[lis
         of_row: list[RowRun] = []
         for seed, folder in enumerate(folders):
             seeds = tuple(f"{stage}.seed={seed}" for stage in stage_names(recipe) if several)
-            given = (*changes, *seeds)
-            remark = _compare(folder, recipe.with_seed(seed) if several else recipe, stage, given)
-            train = ("train", name, *given, *(("--stages", "first") if stages == "first" else ()), "--out", str(folder))
+            arguments = (*changes, *seeds)
+            remark = _compare(folder, recipe.with_seed(seed) if several else recipe, stage, arguments)
+            first = ("--stages", "first") if stages == "first" else ()
+            train = ("train", name, *arguments, *first, "--out", str(folder))
             of_row.append(replace(single, folders=(folder,), train=train, is_scored=row.members == 1, remark=remark))
         runs += of_row
         if row.members > 1:  # the last member comes first, so that ensembles of other sizes have other files
@@ -300,25 +302,25 @@ def _check_recipe(name: str, key: str, changes: Sequence[str]) -> tuple[Recipe, 
 
 
 def _compare(folder: Path, recipe: Recipe, stage: int | None, changes: Sequence[str]) -> str:
-    """Return how the training of a run that a folder holds differs from a recipe's; empty where it holds none.
+    """Return how the training of the run in a folder differs from that of a recipe; "" for a folder without a run.
 
-    stage: 1 where the recipe is the first stage of the run alone. Raise ConfigError for another model, other data, and
+    stage: 1 where the recipe is the first stage of a longer run. Raise ConfigError for another model, other data, and
     a field that the changes name: the run is that of another row.
     """
     if not (folder / CONFIG).exists():
         return ""
     config = _read_config(folder)
-    (name, found), kind = split_model(config, folder), describe_model(recipe.model).config
+    (name, trained), kind = split_model(config, folder), describe_model(recipe.model).config
     model = to_json(configure_sizeless(recipe.model, recipe.model_overrides))
     for field in (*kind.derived, "backbone"):
-        found.pop(field, None), model.pop(field, None)
+        trained.pop(field, None), model.pop(field, None)
     if name not in MODELS or describe_model(name).config is not kind:
-        found, model = {"name": name}, {"name": recipe.model}
+        trained, model = {"name": name}, {"name": recipe.model}
     expected = {"task": recipe.task, "model": model, "data": to_json(recipe.data, folder)}
     expected |= {"init_from": to_json(recipe.init_from, folder), **to_json(name_stages(recipe.stages))}
     parts = expected if stage else {**expected, **stages_of(config)}
     before = {part: config.get(part) for part in parts}
-    before |= {"model": found, "data": to_json(data_settings(config, folder), folder)}
+    before |= {"model": trained, "data": to_json(data_settings(config, folder), folder)}
     named = [change.partition("=")[0] for change in changes]
     remarks = []
     for field, there, here in differences(before, expected):
@@ -337,7 +339,7 @@ def _read_config(folder: Path) -> RunConfig:
 
 
 def _folders(row: PaperRow, table: PaperTable, options: TableOptions, out: Path) -> tuple[list[Path], int | None]:
-    """Return the folders of a row's runs, and 1 where they hold longer runs, the first stage of which is the row."""
+    """Return the folders of a row's runs, and 1 where these are longer runs whose first stage is the row, else None."""
     prefix = "scenes." if options.scenes else ""
     seeds = [f"seed{seed}" for seed in range(max(options.seeds, row.members))]
     whole = [out / shared_recipe(str(row.recipe), "all", prefix)[0] / seed for seed in seeds]

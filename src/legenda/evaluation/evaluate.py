@@ -63,7 +63,7 @@ def caption_settings(
     data: object = None,
     collapse_repeats: bool | None = None,
 ) -> dict[str, object]:
-    """Return the settings of captions and their scores, except the weights, as the file holds them.
+    """Return the settings on which captions and their scores depend, except the weights, as the file holds them.
 
     config: the run's config.json. search: what is set over its generation_config. data: as JSON, where the data are
     not those of the run. collapse_repeats: whether repeated words were dropped; None for what the run's training did.
@@ -229,7 +229,7 @@ def generate(
 
 
 def describe_one_caption(captions: Mapping[str, str]) -> str | None:
-    """Return the sentence that warns of one caption for more than half of at least 20 images, else None."""
+    """Return a warning where more than half of at least 20 images have the same caption, else None."""
     ((caption, count),) = Counter(captions.values()).most_common(1) or [("", 0)]
     if len(captions) < _MIN_IMAGES or count <= _MAX_SHARE * len(captions):
         return None
@@ -244,7 +244,7 @@ _CHUNK_SIZE = 200
 
 
 def find_changed(options: Config, names: Iterable[str]) -> list[str]:
-    """Return those of the named fields of a configuration whose values are not the defaults."""
+    """Return the names of the fields whose values are not the defaults."""
     fields = type(options).model_fields
     return [name for name in names if getattr(options, name) != fields[name].default]
 
@@ -271,7 +271,10 @@ def load_examples(run: Run, split: str, features: Path | None = None) -> Split:
 
 
 def predict(run: Run, examples: Split, search: Overrides) -> dict[str, object]:
-    """Return the predictions for all examples of a split, by id; search: what is set over the model's own."""
+    """Return the predictions for all examples of a split, by id.
+
+    search: fields that replace those of the model's generation_config.
+    """
     predictions: dict[str, object] = {}
     with inference(run.model, PackedWeights()) as model, progress_bar(f"predicting {examples.source}") as update:
         for indices in np.array_split(np.arange(len(examples)), -(-len(examples) // _CHUNK_SIZE)):
@@ -325,7 +328,7 @@ def evaluate_captions(
     dataset = data.split(split)
     other = True
     with suppress(LegendaError):
-        other = path.parent != run.folder or data != run.data()  # config.json next to the file has those of the run
+        other = path.parent != run.folder or data != run.data()  # config.json beside the file names the run's data
     stored = to_json(data, path.parent) if other else None
     settings = caption_settings(run.config, split, search, metrics, stored, collapse_repeats)
     captions = generate(run, dataset, search, members)

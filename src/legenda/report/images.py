@@ -35,7 +35,7 @@ _SIZES_AND_QUALITIES = ((512, 82), (512, 65), (448, 55), (384, 45), (256, 40))
 
 
 def _no_verdict(caption: str) -> tuple[None, str]:  # noqa: ARG001
-    """Return that nothing is known about the truth of a caption."""
+    """Return no verdict and no reason: nothing is known about the truth of a caption."""
     return None, ""
 
 

@@ -187,8 +187,8 @@ def _write_page(
 ) -> str:
     """Write the page; return the scores of each run with their intervals, and where the page is.
 
-    count: of the examples of the split. lead: follows the numbers of models and examples. first_notes, last_notes:
-    those before and after the ones that all pages have. The others are fields of `Report`.
+    count: number of examples of the split. lead: text after the numbers of models and examples. first_notes,
+    last_notes: notes before and after those that all pages have. All other arguments are fields of `Report`.
     """
     names = list(runs)
     notes = [
@@ -332,9 +332,9 @@ def model_runs(
 
 
 def _describe_runs(runs: Mapping[str, Run]) -> dict[str, str]:
-    """Return model and recipe of each run, and of runs that have both in common the options that differ.
+    """Return a description of each run: its model, its recipe, and how it differs from runs of the same two.
 
-    All options of the model are shown, and a few of the others.
+    All differing options of the model are shown, and a few of the data and of the training.
     """
     groups: dict[str, dict[str, Run]] = {}
     for name, run in runs.items():
@@ -384,11 +384,11 @@ def caption_card(
     *,
     with_heads: bool = True,
 ) -> ExampleCard:
-    """Return one image with the captions of all runs.
+    """Return the card of an image with the captions of all runs.
 
-    Its regions are those of the first run that has boxes; runs with other regions have boxes of their own, and captions
-    without boxes have no attention. results: of each run that has scores. with_heads: whether to keep each attention
-    head, or only their mean.
+    The card has the boxes of the first run with any; a run with other regions has boxes of its own, and captions
+    without boxes have no attention. results: the scores of runs that have some. with_heads: whether to keep each
+    attention head, or only their mean.
     """
     boxes = _first_boxes(captions)
     views = {}

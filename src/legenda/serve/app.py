@@ -62,7 +62,7 @@ _Search = create_model("_Search", **{name: _search_field(name, _TEXTS[name]) for
 
 
 class Settings(_Search):
-    """Fields of all requests for captions; those that are left out are the server's.
+    """Fields of all requests for captions; the server has defaults for those that a request leaves out.
 
     A temperature above 0 samples captions, 0 searches by beams.
     """
@@ -89,7 +89,7 @@ class Settings(_Search):
         if temperature == 0:
             del changes["temperature"]
         if temperature is not None and (temperature > 0) != bool(search.get("do_sample")):
-            # the others are either of sampling or of beam search
+            # all other fields belong to sampling alone or to beam search alone
             kept = {"beam_size", "seed", "max_length", "no_repeat_ngram_size", "forbidden_last_words"}
             search = {name: value for name, value in search.items() if name in kept}
             changes["do_sample"] = temperature > 0
@@ -163,7 +163,7 @@ class Captions(BaseModel):
 
 
 class BatchEntry(BaseModel):
-    """An image of several: its file name, and its captions or what is wrong with it."""
+    """One image of a batch: its file name, and its captions or the error."""
 
     name: str
     result: Captions | None = None
@@ -213,8 +213,9 @@ def create_app(
 ) -> FastAPI:
     """Return the application for the models of an engine.
 
-    samples: the sample images by name. search: what requests do not set. max_bytes: of one request. answer_timeout:
-    seconds until the captions of an image must be ready, its decoding included. host, allowed_hosts: see `Guard`.
+    samples: the sample images by name. search: settings that hold where a request sets no others. max_bytes: greatest
+    size of a request. answer_timeout: seconds until the captions of an image must be ready, its decoding included.
+    host, allowed_hosts: see `Guard`.
     """
     summary = "Captions of images with the attention of each word."
     app = create_guarded_app(max_bytes=max_bytes, host=host, allowed_hosts=allowed_hosts, summary=summary)
@@ -226,7 +227,7 @@ def create_app(
 
 @dataclass(frozen=True)
 class _Captioner:
-    """An engine with what requests do not set, and the seconds in which an answer must be ready."""
+    """An engine, the settings where a request sets no others, and the seconds in which an answer must be ready."""
 
     engine: Engine
     search: Overrides
@@ -262,7 +263,7 @@ class _Captioner:
         )
 
     async def answer_all(self, form: BatchForm) -> list[BatchEntry]:
-        """Return the captions of each image, or what is wrong with it."""
+        """Return the captions of each image, or its error."""
         entries = []
         for upload in form.image:
             try:
