@@ -57,13 +57,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 _run(arguments[0], arguments[1:])
                 sys.stdout.flush()
         except (Exception, KeyboardInterrupt) as error:
-            if received and not isinstance(error, KeyboardInterrupt):  # what a signal may end in, in any library
+            if received and not isinstance(
+                error, KeyboardInterrupt
+            ):  # a library may turn the interrupt into an error of its own
                 raise SystemExit(exit_code(arguments[0], _Stopped(received[0]))) from None
             raise SystemExit(exit_code(arguments[0], error)) from None
 
 
 class _Stopped(KeyboardInterrupt):
-    """A signal has ended a command."""
+    """Raised by the signal that ends a command; signum: its number."""
 
     def __init__(self, signum: int) -> None:
         super().__init__("stopped")
@@ -72,7 +74,7 @@ class _Stopped(KeyboardInterrupt):
 
 @contextmanager
 def _stop_by_signal() -> Iterator[list[int]]:
-    """Raise Stopped for SIGINT and SIGTERM, so that what is unfinished is removed; yield the signals received."""
+    """Raise _Stopped for SIGINT and SIGTERM, so that what is unfinished is removed; yield the signals received."""
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield received
@@ -92,7 +94,7 @@ def _stop_by_signal() -> Iterator[list[int]]:
         yield received
     finally:
         for number, handler in before.items():
-            if handler is not None:  # one that is not Python's
+            if handler is not None:  # None is a handler that Python did not set
                 signal.signal(number, handler)
 
 

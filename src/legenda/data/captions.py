@@ -276,10 +276,10 @@ class CaptionedData(Data[CaptionDataset]):
 
 @dataclass(frozen=True, eq=False)
 class RegionSource:
-    """What makes captioned images a data set: a feature store, or the images themselves and an extractor.
+    """The source of the regions of captioned images: a feature store, or the images themselves and an extractor.
 
-    captions: returns images of a split with their regions; raises DataError where some have none. The others are as in
-    `DataModule`; the width is 0 where it is known in training only.
+    captions: returns images of a split with their regions; raises DataError where some have none. All other fields are
+    as in `DataModule`; feature_dim is 0 where it is known in training only.
     """
 
     captions: Callable[[Sequence[CaptionedImage]], CaptionDataset]

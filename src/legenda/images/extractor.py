@@ -1,7 +1,7 @@
 """Extractors, functions from images to regions as arrays.
 
-The identity by which stores, runs and exported models know what has made features, what makes regions valid,
-fingerprints of extractors, and images that they do not know.
+Beside them: the identity by which stores, runs and exported models know what made their features, the check of regions,
+the fingerprints of extractors, and the warning of images unlike those of the training.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FrameSampling(Config):
 
     Of n frames, number k of `num_frames` N is floor((k + 0.5) n / N), so a shorter video repeats frames. By rate, the
     first frame at or after each multiple of 1 / frame_rate seconds is taken, each once. Raise ConfigError unless
-    exactly one of them is given, positive, and at most _MAX_FRAMES frames are asked for.
+    exactly one of the two is set, positive, and at most 10,000 frames are taken.
     """
 
     num_frames: Annotated[int, Field(ge=1, le=_MAX_FRAMES)] | None = None
@@ -99,7 +99,7 @@ class ExtractorIdentity(Config):
         return self.model_dump(mode="json", exclude_defaults=True)
 
     def without_fingerprint(self) -> ExtractorIdentity:
-        """Return what no processor changes: the digest stands for the files, their features may differ a little."""
+        """Return the identity without the fingerprint, whose last digits depend on the processor."""
         return self.replace(feature_dim=0, fingerprint=())
 
     def find_difference(self, other: ExtractorIdentity) -> str | None:
@@ -173,8 +173,8 @@ def pack(regions: Sequence[ImageRegions], feature_dim: int, has_boxes: bool) -> 
 def check_regions(features: np.ndarray, boxes: np.ndarray | None, dtype: np.dtype | None = None) -> ImageRegions:
     """Return the features (n, D) of an image in a dtype, and its boxes (n, 4) in float32, clipped to 0..1.
 
-    dtype: float16 or float32; by default float16 stays, and all else becomes float32. Raise ValueError with what is
-    wrong with types, shapes or values, as the end of a sentence about the image.
+    dtype: float16 or float32; by default float16 stays, and all else becomes float32. Raise ValueError for wrong
+    types, shapes or values, with the fault as the end of a sentence about the image.
     """
     features = np.asarray(features)
     require_real(features)
@@ -386,7 +386,7 @@ def find_unfamiliar(extractor: str, images: Iterable[tuple[str, np.ndarray | Non
 
 
 def describe_unfamiliar(names: list[str]) -> str | None:
-    """Return the sentence that warns of such images; None where there is none."""
+    """Return a warning of images unlike those of the training; None where there is none."""
     if not names:
         return None
     others = f" and {len(names) - 1} more" if len(names) > 1 else ""

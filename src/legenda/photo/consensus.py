@@ -39,9 +39,9 @@ class Consensus:
     """The CIDEr, in 0..10, to expect of captions.
 
     slots: the position of each n-gram of token ids in `idf`, `bias` `(M,)` and `weight` `(M, INPUTS)`. rare: the idf of
-    all others, which are never expected. tensors: these and `names`, the class of things that each token names or -1,
-    `(V,)`; `shown.weight` `(CLASSES, INPUTS)` and `shown.bias` of the classes; `penalty`, what a unit of improbability
-    of named things takes from the expected CIDEr; `confidence`, the coefficients of the method of that name.
+    all other n-grams, which are never expected. tensors: these and `names`, the class of things that each token names
+    or -1, `(V,)`; `shown.weight` `(CLASSES, INPUTS)` and `shown.bias` of the classes; `penalty`, the loss of expected
+    CIDEr for a unit of improbability of the named things; `confidence`, the coefficients of the method of that name.
     """
 
     slots: Mapping[Ngram, int]

@@ -40,8 +40,9 @@ class Things:
 def detect(anchors: np.ndarray, height: int, width: int) -> Things:
     """Return the things that the detector sees, after non-maximum suppression in each class.
 
-    anchors: its output `(80 + 4 * BINS, anchors)` for an image of so many pixels, logits of the classes and of the
-    distances of the four sides. A box is dropped that overlaps a better one of its class by more than MAX_OVERLAP.
+    anchors: its output `(80 + 4 * BINS, anchors)` for an image of `height` x `width` pixels: logits of the classes and
+    of the distances of the four sides. A box is dropped that overlaps a better one of its class by more than
+    MAX_OVERLAP.
     """
     best = anchors[:CLASSES].max(0)
     chosen = np.flatnonzero(best >= np.log(LEAST_SCORE / (1 - LEAST_SCORE)))

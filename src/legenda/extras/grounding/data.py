@@ -66,8 +66,9 @@ def score_targets(iou: np.ndarray) -> np.ndarray:
 
 
 def grounding_accuracy(predicted: np.ndarray, truth: np.ndarray) -> float:
-    """Return the percentage of boxes `(E, 4)` whose IoU with the ground truth `(E, 4)` is at least 0.5, as in MCAN's
-    code; the papers say "more than" 0.5.
+    """Return the percentage of boxes `(E, 4)` whose IoU with the ground truth `(E, 4)` is at least 0.5.
+
+    This is the rule of MCAN's code; the papers say "more than" 0.5.
 
     Raise DataError where the shapes differ or are empty.
     """
@@ -118,7 +119,7 @@ def refer(scene: Scene) -> tuple[SceneExpression, ...]:
 
 
 def _plain(rng: random.Random, thing: Thing, scene: Scene) -> SceneExpression:
-    """Return the thing by its kind, or by that part of it which it shares with no other."""
+    """Return an expression for a thing by its color and shape, or by one of the two that no other thing has."""
     phrases = [f"the {thing.color} {thing.shape}"]
     if sum(other.shape == thing.shape for other in scene.things) == 1:
         phrases.append(f"the {thing.shape}")
