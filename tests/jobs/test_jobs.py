@@ -184,6 +184,11 @@ def test_a_file_of_changed_images_or_another_extractor_is_not_resumed(images, tm
     ("name", "content", "message"),
     [
         ("manifest.json", "[]", r"manifest\.json .*; remove"),
+        (
+            "manifest.json",
+            '{"kind": "features", "base": "", "images": true, "shard_size": 4}',
+            r"manifest\.json\.images",
+        ),
         ("features-00000000.jsonl", '{"image": "9.png", "regions": 1}\n' * 4, "holds other images than .*00000000"),
         ("features-00000000.safetensors", "x", r"00000000\.safetensors"),
     ],
