@@ -22,7 +22,7 @@ from legenda.config import Config, NonNegativeInt, PositiveFloat, PositiveInt, P
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.registry import reason_of
 
-_TOLERANCE = 0.01
+TOLERANCE = 0.01
 """The largest difference of two fingerprints of one extractor, relative to the size of its features."""
 _MAX_FRAMES = 10_000
 """The largest number of frames that are taken of a video."""
@@ -121,9 +121,9 @@ class ExtractorIdentity(Config):
             return f"returns {other.feature_dim} channels, not {self.feature_dim}"
         pairs = zip(self.fingerprint, other.fingerprint, strict=True)
         difference = max(abs(a - b) for a, b in pairs) / max(abs(self.fingerprint[0]), 1e-9)
-        if difference <= _TOLERANCE:
+        if difference <= TOLERANCE:
             return None
-        return f"differs by {difference:.0%} on the test image, where {_TOLERANCE:.0%} is the limit"
+        return f"differs by {difference:.0%} on the test image, where {TOLERANCE:.0%} is the limit"
 
 
 UNNAMED = ExtractorIdentity(name="unnamed")
