@@ -96,7 +96,7 @@ def feature_stores(root: Path) -> list[Subject]:
     for image, features, boxes in regions():
         texts = (base64.b64encode(np.ascontiguousarray(a, "<f4")).decode() for a in (boxes * 100, features))
         lines.append("\t".join([image, "100", "100", "3", *texts]))
-    shards = {"manifest.json": json.dumps({"kind": "features", "images": 6, "shard_size": 3})}
+    shards = {"manifest.json": json.dumps({"kind": "features", "base": ".", "images": 6, "shard_size": 3})}
     write_files(root / "shards" / "f", shards | {f"features-00000{number}.jsonl": "{}" for number in range(2)})
     for number in range(2):
         write_packed(root / "shards" / "f" / f"features-00000{number}.safetensors", regions(3, 3 * number))
