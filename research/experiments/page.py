@@ -460,6 +460,7 @@ def table_page(results: Sequence[Result]) -> Iterator[str]:
         "since 2026-11-27 such a run is refused.\n"
     )
     machines = {r.numbers.get("machine") for r in results} | {m for c in blocks for m in c.get("machines", ())}
+    machines |= {pilot["seconds"].get("machine") for r in results for pilot in r.numbers.get("pilots", ())}
     yield f"{core_hours(results):.2f} core-hours, a run of two experiments counted twice. Machines: "
     yield f"{'; '.join(sorted(filter(None, machines)))}."
 
