@@ -57,9 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 _run(arguments[0], arguments[1:])
                 sys.stdout.flush()
         except (Exception, KeyboardInterrupt) as error:
-            if received and not isinstance(
-                error, KeyboardInterrupt
-            ):  # a library may turn the interrupt into an error of its own
+            # a library may turn the interrupt into an error of its own
+            if received and not isinstance(error, KeyboardInterrupt):
                 raise SystemExit(exit_code(arguments[0], _Stopped(received[0]))) from None
             raise SystemExit(exit_code(arguments[0], error)) from None
 
