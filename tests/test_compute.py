@@ -48,6 +48,13 @@ def test_devices_by_name(devices, name, count, mps, expected):
     assert str(ComputeOptions(device=name).resolve()) == expected
 
 
+@pytest.mark.parametrize("name", ["cuda:128", "cuda:256", "cuda:01", "cuda:1\u0661", "cuda:", "cpu:0"])
+def test_a_number_that_no_device_has_is_refused(name):
+    """PyTorch holds the number in 8 bits, so that cuda:256 would be cuda:0."""
+    with pytest.raises(ConfigError, match="device must be"):
+        ComputeOptions(device=name)
+
+
 COMMANDS = [
     "caption a.png --model nowhere",
     "evaluate nowhere",

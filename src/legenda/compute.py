@@ -34,7 +34,7 @@ class ComputeOptions(Config):
 
     @model_validator(mode="after")
     def _check_compute(self) -> Self:
-        if re.fullmatch(r"auto|cpu|cuda(:\d+)?|mps", self.device) is None:
+        if re.fullmatch(r"auto|cpu|cuda(:(0|[1-9][0-9]?))?|mps", self.device) is None:
             raise ConfigError(f"device must be auto, cpu, cuda, cuda:N or mps, not {self.device!r}")
         return self
 
