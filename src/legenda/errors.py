@@ -72,11 +72,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def import_extra(module: str, extra: str) -> Any:
-    """Return a module that an extra installs; raise ConfigError with the command for it where a package is missing."""
+    """Return a module that an extra installs; raise ConfigError with the command for it where it cannot be imported."""
     try:
         return import_module(module)
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is missing; {install_line(extra)}") from error
+    except ImportError as error:  # of a package that is there, such as one without its shared libraries
+        raise ConfigError(f"{module} cannot be imported ({first_line(error)}); {install_line(extra)}") from error
 
 
 def install_line(extra: str) -> str:
