@@ -2,7 +2,8 @@
 
 import pytest
 
-from legenda.errors import ConfigError, import_extra
+from legenda.errors import ConfigError, first_line, import_extra
+from legenda.registry import reason_of
 
 
 @pytest.mark.parametrize(
@@ -21,3 +22,10 @@ def test_a_broken_package_is_not_called_missing(tmp_path, monkeypatch, source, m
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=message):
         import_extra("extra_of_test", "hub")
+
+
+def test_the_first_line_of_a_message_is_one_that_says_something():
+    """The library transformers begins such messages with a line end."""
+    assert first_line(ValueError("\n  \nThis needs more.\nHere is how.")) == "This needs more."
+    assert first_line(ValueError(" \n")) == "ValueError"
+    assert reason_of(ValueError("\nThis needs more.")) == "ValueError: This needs more."

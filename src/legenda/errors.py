@@ -55,9 +55,9 @@ OF_TRANSFORMERS = {
 """Names of the library transformers with ours."""
 
 
-def first_line(error: Exception) -> str:
-    """Return the first line of a library's message, or the type of an exception without one."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
+def first_line(error: BaseException) -> str:
+    """Return the first line of a library's message that is not empty, or the type of an exception without one."""
+    return next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from legenda.config import C, merge
-from legenda.errors import ConfigError, LegendaError, did_you_mean
+from legenda.errors import ConfigError, LegendaError, did_you_mean, first_line
 
 __all__ = ["Registry", "load_plugin"]
 
@@ -219,7 +219,7 @@ def run_source(path: Path, source: bytes, name: str) -> ModuleType:
 def reason_of(error: BaseException) -> str:
     """Return one line about an exception of a user's code, whose message and name may fail themselves."""
     try:
-        message = (str(error).splitlines() or [""])[0]
+        message = first_line(error)
         return message if isinstance(error, LegendaError) else f"{type(error).__name__}: {message}"
     except BaseException:
         name = object.__repr__(error).split()[0].rpartition(".")[2].removeprefix("<")
