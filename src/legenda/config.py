@@ -90,7 +90,7 @@ class Config(BaseModel, metaclass=_ConfigMeta):
         return self
 
     def replace(self, **changes: object) -> Self:
-        """Return a copy with fields changed; those that were never set follow from the others again."""
+        """Return a copy with some fields changed; fields that were never set follow from the others again."""
         return type(self)(**{name: getattr(self, name) for name in self.model_fields_set} | changes)
 
 
@@ -254,7 +254,7 @@ def _config_of(annotation: object) -> object:
 def to_json(value: object, folder: Path | None = None) -> Any:
     """Return a configuration as JSON can hold it: nested dictionaries and lists, and paths as strings.
 
-    folder: what paths are written relative to; by default they stay as they are.
+    folder: the folder to which written paths are relative; by default they stay as they are.
     """
     if isinstance(value, BaseModel):
         names = sorted(type(value).model_fields, key=lambda name: name != "kind")  # the kind first

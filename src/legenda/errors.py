@@ -12,7 +12,7 @@ from legenda.terminal import escape_controls
 __all__ = ["CheckpointError", "ConfigError", "DataError", "LegendaError"]
 
 _MOST_LISTED = 40
-"""Known words that a suggestion lists."""
+"""The largest number of known words that a message lists in full."""
 
 _CPU_HINT = "; without a GPU add --extra-index-url https://download.pytorch.org/whl/cpu"
 """The option of pip that avoids CUDA's gigabytes where an extra depends on torch."""
@@ -52,7 +52,7 @@ OF_TRANSFORMERS = {
     "num_train_epochs": "epochs",
     "per_device_train_batch_size": "batch_size",
 }
-"""Names of the library transformers with ours."""
+"""Names that the library transformers uses, each with the name of the same thing in Legenda."""
 
 
 def first_line(error: BaseException) -> str:

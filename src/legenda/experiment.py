@@ -45,9 +45,9 @@ def train(
     that of each. device: auto, cpu, cuda, cuda:N or mps. precision: of all stages, by default that of each. devices,
     nodes, strategy: as in `legenda.training.train`. allow_urls: fetch the images of hub data that are addresses.
     progress: called with lines about the steps of loading. callback: called with the losses of every 20 steps and the
-    scores of every validation; it ends training by returning True. profile_steps: steps to trace. Of both see
-    `legenda.training.train`. fields: those to change, as model={"dim": 64}, data={...}, training={"epochs": 3},
-    fine_tuning={...}, or in one dictionary, `changes`.
+    scores of every validation; it ends training by returning True. profile_steps: the number of steps to trace;
+    `legenda.training.train` says more of both. changes, fields: fields of the recipe to change, in one dictionary or
+    as model={"dim": 64}, data={...}, training={"epochs": 3}, fine_tuning={...}.
 
         result = legenda.train("scenes.ngsan", out="runs/mine", training={"epochs": 3, "batch_size": 10})
         result = legenda.train("scenes.ngsan", callback=lambda record: record.get("loss", 1) < 0.01)

@@ -158,7 +158,7 @@ def check_output(out: Path | None, inputs: Iterable[str | Path]) -> None:
 def check_writable(out: Path, *, as_file: bool = False) -> None:
     """Raise DataError where the system lets nothing be written in the folder `out`, or in that of the file.
 
-    as_file: also where it is a folder.
+    as_file: raise it for an existing folder, too.
     """
     if as_file and out.is_dir():
         raise DataError(f"{out} is a folder; name a file to write")

@@ -40,7 +40,7 @@ TRACE = "trace.json"
 EVALUATIONS = "evaluation_*.json"
 """Predictions and scores of all splits, as a pattern."""
 RUN_FILES = (CONFIG, WEIGHTS, STAGE_WEIGHTS, VOCABULARY, ANSWERS, SUBWORDS, STATE, HISTORY, TRACE)
-"""All of them but the evaluations."""
+"""All files of a run folder but its evaluations."""
 
 
 def weights_path(folder: Path, stage: int | None = None) -> Path:
@@ -71,7 +71,7 @@ def shortest_names(folders: Sequence[Path]) -> list[str]:
 def evaluation_path(folder: Path, split: str, *, ensemble: bool = False, stage: int | None = None) -> Path:
     """Return the path of predictions and scores of a split; those of an ensemble are in the folder of the first run.
 
-    stage: of the model, where that is not the run's last.
+    stage: the stage of the model, counted from 1; None for the last.
     """
     stem = f"evaluation_{split}" if stage is None else f"evaluation_{split}_stage{stage}"
     return folder / f"{stem}_ensemble.json" if ensemble else folder / f"{stem}.json"

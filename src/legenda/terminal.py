@@ -21,7 +21,7 @@ not UTF-8."""
 
 
 def escape_controls(text: object) -> str:
-    """Return a text with each such character as an escape of four hex digits, which JSON has too."""
+    """Return a text in which characters that a terminal obeys are escapes of four hex digits, which JSON has too."""
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", str(text))
 
 
@@ -30,7 +30,7 @@ LINE_INTERVAL_S = 30.0
 _WIDTH = 400
 """Columns of the output where it is no terminal."""
 _HALF = 800
-"""Characters at both ends of a long message."""
+"""Characters that are kept at each end of a long message."""
 
 
 def shorten(message: str) -> str:
@@ -91,7 +91,7 @@ def create_console(*, stderr: bool = False, **options: Any) -> Console:
 
 
 class _Escape:
-    """A render hook of rich."""
+    """A render hook of rich, which escapes what is printed."""
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         return [_Escaped(renderable) for renderable in renderables]
@@ -109,7 +109,7 @@ class _Escaped:
 
 
 def create_bar(column: ProgressColumn) -> Progress:
-    """Return a bar with a further column that is shown on a terminal alone, and removed at the end."""
+    """Return a progress bar with one more column; terminals alone show it, and it is removed at the end."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     class Bar(Progress):
