@@ -79,7 +79,7 @@ _RULES = [
 """The kinds of first characters, the pattern and the conversion of each kind of token, and what lies ahead of it."""
 
 # Fast paths: most captions consist of plain words, commas and a full stop; most other words are delimited by spaces.
-_ALL_PLAIN = re.compile(r"([A-Za-z ,]*[A-Za-z])[ ,]*\.? *").fullmatch
+_ALL_PLAIN = re.compile(r"([A-Za-z ,]*[A-Za-z])[ ,]*+\.? *").fullmatch
 _DELIMITED = re.compile(
     r"(?:[ \t]\s*)?([A-Za-z]+(?:-[A-Za-z]+)*|[0-9]+(?=[ \t][A-Za-z]))('s)?(?=[ \t]|,(?!\S)|(\.?)\s*\Z)"
 ).match
