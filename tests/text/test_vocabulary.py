@@ -31,6 +31,12 @@ def test_special_tokens_in_a_caption_are_unknown_and_control_characters_are_no_w
     assert QuestionVocabulary.build([caption]).tokens == ("<pad>", "<unk>", "<end>", "a", "犬")
 
 
+def test_an_empty_token_of_a_data_set_is_no_word():
+    vocabulary = Vocabulary.build([["a", "", "dog"]], min_count=1)
+    assert vocabulary.tokens == ("<end>", "<unk>", "a", "dog")
+    assert vocabulary.encode(["a", ""]) == [2, 1]
+
+
 @given(st.lists(st.lists(st.sampled_from(["a", "kite", "2\u00a03/8", "n't", "é"]), max_size=6)))
 def test_decode_inverts_encode_and_stops_at_eos(captions):
     vocabulary = Vocabulary.build(captions, min_count=1)

@@ -118,7 +118,7 @@ class Vocabulary(TokenList):
         if END not in special_tokens or not set(special_tokens) <= set(cls.specials):
             known = ", ".join(cls.specials)
             raise ConfigError(f"special_tokens must contain {END} and be among {known}, not {list(special_tokens)}")
-        frequent = (token for token, count in counts.items() if count >= min_count and cls._is_word(token))
+        frequent = (token for token, count in counts.items() if count >= min_count and token and cls._is_word(token))
         return cls((*special_tokens, *sorted(frequent, key=lambda token: (-counts[token], token))))
 
     @cached_property
