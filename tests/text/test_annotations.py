@@ -59,6 +59,16 @@ def test_lists_of_ids_names_and_captions_say_the_splits(tmp_path):
     assert apart == {"9": "train", "25": "val", "30": "restval"}
 
 
+@pytest.mark.parametrize(("entry", "image"), [("1", "1"), ("1.jpg", "2"), ("a/1.jpg", "2"), ("b/1.jpg", "3")])
+def test_a_list_means_an_id_before_the_name_of_a_file(tmp_path, entry, image):
+    """Annotations of one's own may number the images apart from their files."""
+    images = [{"id": 1, "file_name": "2.jpg"}, {"id": 2, "file_name": "a/1.jpg"}]
+    images += [] if "b" not in entry else [{"id": 3, "file_name": "b/1.jpg"}]
+    annotations = write(tmp_path / "captions.json", {"images": images, "annotations": []})
+    write(tmp_path / "lists" / "val.txt", entry)
+    assert [i.id for i in read_annotations(annotations, lists=tmp_path / "lists") if i.split == "val"] == [image]
+
+
 def test_a_folder_of_cocos_captions_is_read_wholly(tmp_path):
     write(tmp_path / "captions_train2014.json", COCO)
     val = {"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": [{"id": 1, "image_id": 1, "caption": "Katzen"}]}

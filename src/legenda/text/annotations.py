@@ -6,7 +6,7 @@ import logging
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -446,7 +446,13 @@ def _of_rows(rows: Sequence[Row], path: Path) -> Annotations:
 
 def _by_lists(images: list[CaptionedImage], folder: Path, captions_of: Mapping[str, str]) -> list[CaptionedImage]:
     """Return the images with the splits that the lists of a folder give them."""
-    names = {name: image.id for image in images for name in (image.id, PurePosixPath(image.file).stem)}
+    aliases: tuple[Callable[[CaptionedImage], str], ...] = (
+        lambda image: PurePosixPath(image.file).stem,
+        lambda image: PurePosixPath(image.file).name,
+        lambda image: image.file,
+        lambda image: image.id,
+    )
+    names = {alias(image): image.id for alias in aliases for image in images}  # the strictest is written last
     split_of: dict[str, str] = {}
     seen: set[str] = set()
     for file in sorted([*folder.glob("*.txt"), *folder.glob("*.npy")]):
@@ -486,7 +492,7 @@ def _listed(file: Path, captions_of: Mapping[str, str], names: Mapping[str, str]
         return
     for line in read_text(file).splitlines():
         if words := line.split():
-            yield tuple(part for word in words for part in (word, PurePosixPath(word).stem))
+            yield tuple(part for word in words for part in (word, PurePosixPath(word).name, PurePosixPath(word).stem))
 
 
 def read_image_list(path: Path) -> list[tuple[str, str]]:
