@@ -81,6 +81,19 @@ def test_an_earlier_output_is_kept_where_all_images_fail(scenes_run, run_command
     assert out.read_text().startswith(f"{tmp_path / 'c.png'}: ")
 
 
+def test_shards_with_images_that_failed_are_scored(scenes_run, run_command, tmp_path):
+    for number in range(2):
+        draw_scene(make_scene("fresh", number)).save(tmp_path / f"{number}.png")
+    (tmp_path / "2.png").write_text("not an image")
+    assert run_command(f"caption {tmp_path} --model {scenes_run} --out {tmp_path}/shards")[0] == 2
+    references = tmp_path / "references.json"
+    references.write_text('{"0": ["a red circle"], "1": ["a blue square"]}')
+    code, out, err = run_command(f"score {tmp_path}/shards {references} --metrics fast")
+    assert (code, "scores: 2 images" in out) == (0, True), err
+    references.write_text('{"0": ["a red circle"], "1": ["a blue square"], "2": ["a cross"]}')
+    assert "lacks 1 of the 3 images" in error_of(run_command(f"score {tmp_path}/shards {references}"))
+
+
 @pytest.mark.parametrize("command", ["evaluate {run}", "caption {picture} --model {run}"])
 @pytest.mark.parametrize(("name", "keep"), [("config.json", 0.5), ("model.safetensors", None), ("vocabulary.txt", 0.5)])
 def test_a_missing_or_truncated_file_of_the_run_is_named(scenes_run, run_command, tmp_path, command, name, keep):

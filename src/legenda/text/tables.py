@@ -161,10 +161,10 @@ def rows_of(entries: Iterable[tuple[str, Mapping[str, object]]], path: Path, col
         layout = layouts.get(names)
         if layout is None:
             layout = layouts[names] = _Layout.of(names, columns, path)
-            if not layout.is_whole:
-                raise DataError(_unknown_columns(path, where, names, columns))
-        if "error" in entry and not any(entry.get(name) for name in layout.captions):
+        if entry.get("error") and not any(entry.get(name) for name in layout.captions):
             continue  # an image that `legenda caption` could not read
+        if not layout.is_whole:
+            raise DataError(_unknown_columns(path, where, names, columns))
         file = entry[layout.file]
         if isinstance(file, int) and not isinstance(file, bool):
             file = str(file)
