@@ -68,6 +68,16 @@ def test_references(file, content, split, captions):
     assert read_references(file(content), split=split) == captions
 
 
+def test_the_files_of_a_folder_say_the_split_of_their_images(tmp_path):
+    for split, image in (("train", 7), ("val", 8)):
+        part = {name: [e for e in COCO[name] if image in e.values()] for name in COCO}
+        (tmp_path / f"captions_{split}2014.json").write_text(json.dumps(part))
+    assert read_references(tmp_path, split="val") == {"8": ["A dog.", "Dogs."]}
+    (tmp_path / "captions_more.json").write_text(json.dumps({**COCO, "images": [], "annotations": []}))
+    with pytest.raises(LegendaError, match="does not say which images are of the split val"):
+        read_references(tmp_path, split="val")
+
+
 def test_the_real_annotations(shared):
     references = read_references(shared / "data/coco_captions/captions_val2014.json.gz")
     assert len(references) == 40_504

@@ -80,6 +80,10 @@ FOLDERS = {
         "train/metadata.csv": lines("file_name,text", '0.jpg,"A dog, wet."', "0.jpg,Dogs."),
         "validation/metadata.csv": lines("file_name,text", "1.jpg,A cat."),
     },
+    "json": {
+        "captions_train.json": '[{"file": "0.jpg", "caption": ["A dog, wet.", "Dogs."]}]',
+        "captions_val.json": '{"1": "A cat."}',
+    },
     "one": {"captions.txt": "", "mine.csv": FORMS["captions.txt"]},
 }  # fmt: skip
 
@@ -88,7 +92,9 @@ FOLDERS = {
 def test_folders_are_tables(tmp_path, name):
     images = read_annotations(folder_of(tmp_path / "mine", FOLDERS[name]))
     assert {image.id: image.captions for image in images} == SAID
-    by_folder = {"0": "train", "1": "val"} if name in ("nested", "splits", "hub") else {"0": "train", "1": "train"}
+    by_folder = (
+        {"0": "train", "1": "val"} if name in ("nested", "splits", "hub", "json") else {"0": "train", "1": "train"}
+    )
     assert {image.id: image.split for image in images} == by_folder
 
 

@@ -172,15 +172,16 @@ def load_references(
     """Return the references of each image in a file, perhaps gzipped, or in a folder, in the file's order.
 
     The file is anything that `read_annotations` reads. Images without references are left out.
-    split: only the images of train, val or test; only Karpathy's layout and tables have splits. limit: the number of
-    references of an image, the first ones, or all.
+    split: only the images of train, val or test, which Karpathy's layout, tables and folders with a file of each split
+    name. limit: the number of references of an image, the first ones, or all.
     Raise DataError, naming the file and the image, for what is missing or not text, and where there are no references.
     """
     path = Path(path)
     annotations = load_annotations(path, columns)
     if split is not None and not annotations.splits:
         raise DataError(
-            f"{path} does not say which images are of the split {split}; only Karpathy's layout and tables do"
+            f"{path} does not say which images are of the split {split}, as Karpathy's layout, tables and folders with "
+            "a file of each split do; leave the split out, or name other references"
         )
     images = [
         image
@@ -215,7 +216,7 @@ class ScoreOptions(Config):
     files beside them, perhaps gzipped; those of nocaps are scored in, near and out of domain too, each with document
     frequencies of its own."""
     split: Literal["train", "val", "test"] | None = None
-    """Use only the references of this split, in Karpathy's layout."""
+    """Use only the references of this split, where the references name splits, as Karpathy's layout does."""
     file_column: str | None = None
     """The column of a table of references that names the image, where it is not file, image, path or the like."""
     caption_column: str | None = None

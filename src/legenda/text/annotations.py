@@ -64,8 +64,9 @@ class CaptionedImage:
 class Annotations:
     """The images and captions of a file or a folder of annotations.
 
-    captions_of: the image of each id of a caption, of COCO's files. splits: whether the content says the split of each
-    image. domains: the ids of the images of each domain, of nocaps' annotations.
+    captions_of: the image of each id of a caption, of COCO's files. splits: whether the content or, in a folder, the
+    name of each file says the split of each image. domains: the ids of the images of each domain, of nocaps'
+    annotations.
     """
 
     images: list[CaptionedImage]
@@ -192,9 +193,14 @@ def _read_folder(folder: Path, columns: Columns) -> Annotations:
     """Read COCO's or videos' files of a folder, or its tables, or the text files beside its images."""
     for pattern in _IN_FOLDERS:
         if files := sorted(file for end in (".json", ".json.gz") for file in folder.glob(pattern + end)):
-            parts = [_read_file(file, columns) for file in files]
-            captions_of = {caption: image for part in parts for caption, image in part.captions_of.items()}
-            return Annotations([image for part in parts for image in part.images], captions_of)
+            parts = [(_named_split(file), _read_file(file, columns)) for file in files]
+            captions_of = {caption: image for _, part in parts for caption, image in part.captions_of.items()}
+            images = [
+                image if part.splits or split is None else _with_split(image, split)
+                for split, part in parts
+                for image in part.images
+            ]
+            return Annotations(images, captions_of, all(part.splits or split is not None for split, part in parts))
     if shards := sorted(folder.glob(SHARDS)):
         return _of_rows([row for file in shards for row in read_rows(file, read_text(file), columns)], folder)
     if tables := sorted(file for name in _METADATA for file in folder.rglob(name)):
