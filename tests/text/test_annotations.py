@@ -113,6 +113,8 @@ def test_tables_of_captions_are_read(tmp_path, name, zipped):
         ("t.csv", "file,words\n1.jpg,A dog.\n", "line 1 has no columns of files and captions but 'file', 'words'"),
         ("t.csv", "file,caption\n,A dog.\n", "line 2 names no file"),
         ("t.csv", "file,caption\n", "holds no captions"),
+        ("t.csv", "file,caption\n.,A dog.\n", "line 2 names no file"),
+        ("t.jsonl", '{"file": "/", "caption": "A dog."}', "line 1 names no file"),
         ("t.csv", "file,caption,split\n1.jpg,A dog.,mine\n", "the split 'mine' of line 2 is none of train, "),
         (
             "t.csv",

@@ -170,7 +170,7 @@ def rows_of(entries: Iterable[tuple[str, Mapping[str, object]]], path: Path, col
             file = str(file)
         if not isinstance(file, str):
             raise DataError(f"{path}: {layout.file!r} of {where} is of type {type(file).__name__}, not text")
-        if not file.strip():
+        if not file.strip().strip("./"):
             raise DataError(f"{path}: {where} names no file")
         captions: list[str] = []
         for name in layout.captions:
