@@ -412,7 +412,7 @@ def _named_split(path: Path) -> str | None:
 
 
 def _of_rows(rows: Sequence[Row], path: Path) -> Annotations:
-    """Return one image for all rows of a file, in the order of their first rows."""
+    """Return an image for each file that rows name, in the order of their first rows."""
     first: dict[str, Row] = {}
     captions: dict[str, list[str]] = {}
     empty: list[str] = []

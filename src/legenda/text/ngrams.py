@@ -44,8 +44,8 @@ def _extend(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return starts and keys of the n-grams that are one token longer than those of `order` tokens.
 
-    An n-gram has the key `prefix * size + token`, where `prefix` numbers the n-gram without its last token: none has
-    that of another.
+    An n-gram has the key `prefix * size + token`, where `prefix` numbers the n-gram without its last token, so that no
+    two n-grams of a length share a key.
     starts, prefixes: where the shorter n-grams start, and their numbers. tokens, ends: the number of each token, below
     `size`, and where its caption ends.
     """
@@ -84,7 +84,7 @@ def _find(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def _find_longer(keys: np.ndarray, prefixes: np.ndarray, tokens: np.ndarray, size: int) -> np.ndarray:
-    """Return the numbers of n-grams among keys of `_extend`, -1 of those that are missing or have -1 for a part."""
+    """Return the number of each n-gram among keys of `_extend`, -1 where it is missing or one of its parts is -1."""
     return _find(keys, np.where((prefixes < 0) | (tokens < 0), -1, prefixes * size + tokens))
 
 
@@ -165,7 +165,10 @@ class DocumentFrequencies:
 
 
 def _count_documents(ngrams: np.ndarray, documents: np.ndarray, size: int) -> np.ndarray:
-    """Return in how many documents each of `size` n-grams occurs. ngrams, documents: both of each occurrence."""
+    """Return in how many documents each of `size` n-grams occurs.
+
+    ngrams, documents: the n-gram and the document of each occurrence.
+    """
     keys = np.left_shift(ngrams, 32, dtype=np.int64)
     keys |= documents
     keys.sort()  # np.unique takes five times as long
@@ -224,13 +227,13 @@ class NgramCounts:
     def count_documents(self, documents: np.ndarray) -> np.ndarray:
         """Return the number of documents that contain each n-gram, `(N,)`.
 
-        documents: that of each caption, `(C,)`, -1 where it belongs to none.
+        documents: the document of each caption, `(C,)`, -1 where it belongs to none.
         """
         holders = documents[self.captions]
         return _count_documents(self.ngrams[holders >= 0], holders[holders >= 0], len(self.orders))
 
     def look_up(self, df: DocumentFrequencies) -> np.ndarray:
-        """Return the number of documents of each n-gram, `(N,)`, 0 of those that are not stored."""
+        """Return the number of documents of each n-gram, `(N,)`, 0 where it is not stored."""
         numbers = np.array([df.numbers.get(token, -1) for token in self.numbers], np.int64)
         ids, counts, begin = np.zeros(1, np.int64), np.zeros(len(self.orders), np.int64), 0
         for own, keys, frequencies in zip(self.keys, df.keys, df.counts, strict=True):
@@ -256,7 +259,7 @@ class Comparison:
         groups: Sequence[Sequence[Tokens]],
         images: Sequence[int] | np.ndarray | None = None,
     ) -> None:
-        """groups: one or more references of each image. images: that of each candidate, by default in order."""
+        """groups: one or more references of each image. images: the image of each candidate, by default in order."""
         self.ngrams = NgramCounts([*candidates, *chain.from_iterable(groups)])
         sizes = np.array(list(map(len, groups)), np.int64)
         self.documents = np.repeat(np.arange(-1, len(groups)), [len(candidates), *sizes])
@@ -283,6 +286,6 @@ def _ranges(begins: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 
 def inverse_frequencies(counts: np.ndarray, documents: int) -> np.ndarray:
-    """Return the inverse document frequency, log(documents / count), for each count; that of 0 is that of 1."""
+    """Return the inverse document frequency, log(documents / count), for each count; 0 is taken as 1."""
     values, places = np.unique(np.maximum(counts, 1), return_inverse=True)
     return np.array([math.log(documents) - math.log(value) for value in values.tolist()])[places]

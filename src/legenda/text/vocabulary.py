@@ -111,7 +111,7 @@ class Vocabulary(TokenList):
     def from_counts(
         cls, counts: Mapping[str, int], *, min_count: int = 5, special_tokens: Sequence[str] = (END, UNKNOWN)
     ) -> Self:
-        """Return the same as `build`, from the number of occurrences of each token.
+        """Return the vocabulary that `build` makes of captions in which each token occurs so many times.
 
         special_tokens: the first entries; raise ConfigError for one that is not special, and without "<end>".
         """
@@ -185,8 +185,8 @@ def invalid_line(tokens: Sequence[str], *, empty: bool = False, spaces: bool = T
 
 
 def _has_control(token: str) -> bool:
-    """Return whether a token holds what a terminal may obey, all control characters but a line end of Unicode, or what
-    no file takes, half of a surrogate pair.
+    """Return whether a token holds a control character other than U+0085, which a terminal may obey, or half of a
+    surrogate pair, which no file takes.
     """
     return not token.isprintable() and any(category(sign) in ("Cc", "Cs") and sign != "\x85" for sign in token)
 
