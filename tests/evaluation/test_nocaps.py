@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from command_results import error_of
 from legenda.errors import DataError
 from legenda.metrics import evaluate
 from legenda.metrics.scoring import load_references
@@ -39,6 +40,17 @@ def test_every_domain_is_scored_by_itself(files, run_command):
         expected = evaluate({i: captions[i] for i in ids}, {i: references[i] for i in ids}, metrics="fast").corpus
         assert results[name]["corpus"] == pytest.approx(expected)
         assert f"{name}: {len(ids)} images" in out
+
+
+def test_images_of_one_domain_are_scored_by_themselves(files, run_command):
+    folder, captions = files
+    (folder / "captions.json").write_text(json.dumps({n: captions[n] for n in "03"}))
+    command = f"score {folder}/captions.json {folder}/nocaps_val_4500_captions.json --metrics fast --resamples 20"
+    assert "lacks 4 of the 6 images" in error_of(run_command(command))
+    code, out, err = run_command(f"{command} --only-predicted")
+    assert code == 0, err
+    assert "in-domain: 2 images" in out
+    assert "near-domain" not in out
 
 
 def test_an_image_without_a_domain_is_named(files):

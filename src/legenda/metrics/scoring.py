@@ -308,7 +308,8 @@ def _score_captions(
     sets = {"c5" if options.c40 else "scores": whole}
     if options.c40 is not None:
         sets["c40"] = load_references(options.c40)
-    parts = {name: whole.select(images) for name, images in whole.domains.items()}
+    predicted = _match(options, options.predictions, predictions, whole)
+    parts = {name: whole.select(filter(predicted.__contains__, images)) for name, images in whole.domains.items()}
     sets |= {name: part for name, part in parts.items() if part.captions}
     resampling = {"resamples": options.resamples, "seed": options.seed}
     files = {"predictions": str(options.predictions), "references": str(options.references)}
