@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from legenda.errors import LegendaError
-from legenda.metrics import METRICS, DocumentFrequencies, Metric, Scores, compare, intervals
+from legenda.metrics import METRICS, DocumentFrequencies, Metric, Scores, compare, intervals, register_metric
 from legenda.metrics import evaluate as evaluate_all
 
 
@@ -104,6 +104,13 @@ def test_a_metric_may_sum_counts_over_images(forget_plugins):  # noqa: ARG001
     assert (difference.difference, difference.p) == (0.0, 1.0)
 
 
+@pytest.mark.parametrize("returned", [None, 3, [1.0], [None] * 3, ["x"] * 3, [float("nan")] * 3, [[1, 2]] * 3])
+def test_what_a_registered_metric_may_not_return_is_said(forget_plugins, returned):  # noqa: ARG001
+    register_metric("mine")(lambda *_: returned)
+    with pytest.raises(LegendaError, match="the metric 'mine' must return a finite number for each of 3 images"):
+        evaluate(PREDICTIONS, REFERENCES, metrics="mine")
+
+
 @pytest.mark.parametrize(
     ("metrics", "names"),
     [
@@ -133,6 +140,8 @@ def test_document_frequencies_may_come_from_elsewhere():
     assert evaluate(PREDICTIONS, REFERENCES, metrics="CIDEr-D", df=REFERENCES).corpus == own.corpus
     with pytest.raises(LegendaError, match="image 3"):
         evaluate(PREDICTIONS, REFERENCES, df={3: []})
+    with pytest.raises(LegendaError, match="df holds no references"):
+        evaluate(PREDICTIONS, REFERENCES, df={})
 
 
 def test_line_breaks_are_spaces_and_other_control_characters_nothing():

@@ -4,6 +4,7 @@ import inspect
 import re
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -199,11 +200,12 @@ def register_metric(name: str, *, lower_is_better: bool = False) -> Callable[[F]
 
     def decorate(function: F) -> F:
         def measure(captions: CaptionSet) -> list[float]:
-            values = [float(value) for value in function(captions.captions, captions.references)]
-            if len(values) != len(captions.captions) or not all(map(isfinite, values)):
-                count = len(captions.captions)
-                raise ConfigError(f"the metric {name!r} must return a finite number for each of {count} images")
-            return values
+            returned, count = function(captions.captions, captions.references), len(captions.captions)
+            with suppress(TypeError, ValueError):  # what is no number, or no sequence
+                values = [float(value) for value in returned]
+                if len(values) == count and all(map(isfinite, values)):
+                    return values
+            raise ConfigError(f"the metric {name!r} must return a finite number for each of {count} images")
 
         description = (inspect.getdoc(function) or name).splitlines()[0]
         METRICS.add(name, Metric(measure, description, lower_is_better=lower_is_better), function.__module__)
@@ -223,6 +225,8 @@ def resolve_document_frequencies(
         return DocumentFrequencies.from_references(groups), _SCORED
     if isinstance(df, DocumentFrequencies):
         return df, "document frequencies passed as df"
+    if not df:
+        raise DataError("df holds no references to count document frequencies in; give those of at least one image")
     _check_references(df.items())
     documents = (as_tokens(captions, tokenized=tokenized) for captions in df.values())
     return DocumentFrequencies.from_references(documents), "references passed as df"
