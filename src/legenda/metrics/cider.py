@@ -71,7 +71,7 @@ def similarities(words: Comparison, df: DocumentFrequencies | None = None, *, cl
 def _sums(rows: np.ndarray, orders: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
     """Return the sums of values by row and length of n-grams, in their order, `(count, MAX_ORDER)`."""
     sums = np.bincount(rows * MAX_ORDER + orders, values, minlength=count * MAX_ORDER)
-    return sums.reshape(count, MAX_ORDER).astype(np.float64)  # those of nothing are integers
+    return sums.reshape(count, MAX_ORDER).astype(np.float64)  # sums of no values are integers
 
 
 def cider_d(candidate: Tokens, references: Sequence[Tokens], df: DocumentFrequencies) -> float:

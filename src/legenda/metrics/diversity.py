@@ -100,8 +100,8 @@ def score_oracle(
 ) -> dict[str, Oracle]:
     """Score each of an image's captions separately with metrics of `evaluate`, and find the best one by each metric.
 
-    All images need the same number of captions. BLEU and METEOR are those of single images, whose mean is not the
-    corpus score. With "auto", metrics that cannot be computed are omitted.
+    All images need the same number of captions. BLEU and METEOR are computed for single images, so that their mean is
+    not the corpus score. With "auto", metrics that cannot be computed are omitted.
     Raise DataError for unequal numbers of captions, and the errors of `evaluate`.
     """
     numbers = {len(captions) for captions in _checked(samples, least=1).values()}

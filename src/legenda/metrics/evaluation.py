@@ -35,7 +35,8 @@ METRICS: Registry[Metric] = Registry(
 
 MAX_WORDS = 1000
 """Words of the longest caption that is scored, raw text: METEOR takes quadratic time, ROUGE-L quadratic memory."""
-_MAX_NAMED = 3  # ids in an error message
+_MAX_NAMED = 3
+"""Ids of images that a message names."""
 _SPACES = {ord(sign): " " for sign in "\n\r\v\f\x1c\x1d\x1e\u2028\u2029"}
 
 Image = TypeVar("Image", bound=Hashable)
@@ -113,8 +114,8 @@ def evaluate(
     tokenize = (lambda caption: caption) if tokenized else _tokenize
     candidates = [tokenize(caption) for caption in predictions.values()]
     groups = [[tokenize(caption) for caption in references[image]] for image in predictions]
-    given, source = (None, _SCORED) if df is None else resolve_document_frequencies(df, (), tokenized=tokenized)
-    captions = CaptionSet(candidates, groups, given, spice_jars)
+    frequencies, source = (None, _SCORED) if df is None else resolve_document_frequencies(df, (), tokenized=tokenized)
+    captions = CaptionSet(candidates, groups, frequencies, spice_jars)
 
     values: dict[str, _Values] = {}
     measured: dict[Measure, ArrayLike | Sequence[float | None]] = {}
@@ -145,7 +146,7 @@ def evaluate(
     return Scores(
         {name: values[name][0] for name in columns},
         {image: {name: values[name][1][n] for name in columns} for n, image in enumerate(predictions)},
-        (len(groups) if given is None else given.documents) if has_documents else None,
+        (len(groups) if frequencies is None else frequencies.documents) if has_documents else None,
         source if has_documents else None,
         tuple(notices),
         counts,
@@ -233,7 +234,7 @@ def resolve_document_frequencies(
 
 
 def as_tokens(captions: Iterable[str], *, tokenized: bool = False) -> list[list[str]]:
-    """Return the tokens of captions, given as raw text or as tokens joined by spaces."""
+    """Return the tokens of captions, which are raw text, or with `tokenized` tokens joined by spaces."""
     return [caption.split() if tokenized else _tokenize(caption).split() for caption in captions]
 
 

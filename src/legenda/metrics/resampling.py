@@ -21,7 +21,8 @@ from legenda.errors import ConfigError, DataError
 from legenda.metrics.evaluation import METRICS, Image, Scores
 from legenda.metrics.metric import Measure
 
-_AT_ONCE = 4_000_000  # weights held in memory at a time
+_AT_ONCE = 4_000_000
+"""Weights of images in resamples that are in memory at a time."""
 
 
 @dataclass(frozen=True)
@@ -140,9 +141,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def sign_flips(differences: np.ndarray, resamples: int, generator: np.random.Generator) -> tuple[np.ndarray, bool]:
-    """Return the mean in each round that changes the signs of differences `(n,)` by fair coins, and whether it is all.
+    """Return the mean in each round that changes the signs of differences `(n,)` by fair coins, and whether p is exact.
 
-    Of no more than `resamples` ways to change the signs each is a round, so that p of a permutation test is exact.
+    Where there are no more than `resamples` ways to change the signs, each of them is a round, and p of a permutation
+    test is exact.
     """
     n = len(differences)
     if n < 63 and 2**n <= resamples:

@@ -85,7 +85,7 @@ class EvaluationResult:
 
     @property
     def columns(self) -> dict[str, MetricWithCI]:
-        """All scores by the keys of a report: those of a subset by grouping and subset, "type of answer: number"."""
+        """All scores by the keys of a report; the key of a subset names the grouping too, "type of answer: number"."""
         groups = {
             group_key(title, name): metric for title, group in self.groups.items() for name, metric in group.items()
         }
@@ -93,7 +93,7 @@ class EvaluationResult:
 
     @property
     def comparable(self) -> Scores[str]:
-        """The scores that can be compared with those of another model: those of captions, or means over examples."""
+        """The scores that another model's can be compared with: all scores of captions, or means over examples."""
         if self.captions is not None:
             return self.captions
         means = {name: metric for name, metric in self.scores.items() if metric.per_example}

@@ -226,8 +226,8 @@ def _download(url: str, path: Path, digest: str) -> None:
                 file.write(block)
                 done += len(block)
                 update(done, size)
-        if (found := _digest(partial)) != digest:
-            raise ValueError(f"its digest is {found[:8]}, not {digest[:8]}")
+        if (actual := _digest(partial)) != digest:
+            raise ValueError(f"its digest is {actual[:8]}, not {digest[:8]}")
 
 
 def _digest(path: Path) -> str:

@@ -69,7 +69,7 @@ def vqa_accuracy(prediction: str, answers: Sequence[str]) -> float:
 
 
 def _accuracy(prediction: str, answers: Sequence[str]) -> float:
-    """Return the same without rounding, summed in the official program's order, which affects the rounding of means."""
+    """Return the accuracy without rounding, summed in the official program's order, which affects the means."""
     if not answers:
         raise DataError("a prediction needs at least one annotated answer to be compared with; give the answers")
     prediction, expected = _plain(prediction), [_plain(answer) for answer in answers]
