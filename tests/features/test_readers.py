@@ -41,6 +41,16 @@ def write_hdf5(path: Path, *, size: bool = True, boxes: bool = True) -> Path:
     return path
 
 
+def write_relative_hdf5(path: Path) -> Path:
+    """Write boxes in 0..1, beside the sizes of the images in the file or not."""
+    with h5py.File(path, "w") as file:
+        for image in IDS:
+            file[f"{image}_features"], file[f"{image}_boxes"] = features_of(image), SHARES.astype(np.float32)
+            if path.suffix == ".h5":
+                file[f"{image}_size"] = np.array([HEIGHT, WIDTH])
+    return path
+
+
 def tsv_line(image: str, features: np.ndarray, boxes: np.ndarray = PIXELS) -> str:
     packed = [base64.b64encode(np.ascontiguousarray(part, "<f4")).decode() for part in (boxes, features)]
     return "\t".join([image, str(WIDTH), str(HEIGHT), str(len(boxes)), *packed])
@@ -83,6 +93,9 @@ BOXED = {
     "native": lambda folder: (write_native(folder / "f.safetensors"), None),
     "hdf5": lambda folder: (write_hdf5(folder / "f.hdf5"), None),
     "hdf5 without sizes": lambda folder: (write_hdf5(folder / "f.h5", size=False), write_sizes(folder)),
+    "relative hdf5": lambda folder: (write_relative_hdf5(folder / "f.hdf5"), None),
+    "relative hdf5 with its sizes": lambda folder: (write_relative_hdf5(folder / "f.h5"), None),
+    "relative hdf5 with other sizes": lambda folder: (write_relative_hdf5(folder / "f.hdf5"), write_sizes(folder)),
     "tsv": lambda folder: (write_tsv(folder / "f.tsv"), None),
     "tsv in parts": lambda folder: (write_tsv(folder / "f.tsv.0"), None),
     "mcan": lambda folder: (write_mcan(folder / "mcan"), None),

@@ -217,10 +217,13 @@ class Hdf5Store(ReleasedStore):
     def _boxes(self, image: str) -> np.ndarray | None:
         if image not in self._boxed:
             return None
-        size = self.sizes.get(image, None if self._boxes_in_pixels else (1.0, 1.0))
-        if image in self._sized:
+        if not self._boxes_in_pixels:
+            size = 1.0, 1.0
+        elif image in self._sized:
             height, width = self._array(image, "size").reshape(-1)[:2].tolist()
             size = width, height
+        else:
+            size = self.sizes.get(image)
         return None if size is None else _scale_boxes(self._array(image, "boxes"), *size)
 
     @cached_property
