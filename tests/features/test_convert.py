@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -120,3 +121,13 @@ def test_where_to_write_is_checked(tmp_path):
     with pytest.raises(DataError):
         convert([], tmp_path / "b.hdf5")
     assert open_features(source).ids == IDS
+
+
+def test_the_file_of_a_kind_is_not_overwritten(tmp_path):
+    source = tmp_path / "both.hdf5"
+    with h5py.File(source, "w") as file:
+        file["9_grids"], file["9_features"] = np.ones((49, 4), np.float32), np.ones((3, 4), np.float32)
+    content = source.read_bytes()
+    with pytest.raises(DataError):
+        convert([f"{source}:grids"], source)
+    assert source.read_bytes() == content

@@ -70,7 +70,7 @@ def convert(
         raise DataError("name at least one feature store to convert")
     stores = [open_features(source, sizes=sizes) for source in sources]
     name = _common_extractor(stores, extractor)
-    check_output(out, [store.path for store in stores])
+    check_output(out, [split_kind(store.path)[0] for store in stores])
     digest = _Digest(dtype)
     chosen = _find(ids, stores)
     total = sum(map(len, chosen))
