@@ -1,15 +1,20 @@
 """Converting between kinds of stores keeps every number, and says so by a checksum."""
 
+from functools import partial
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+from PIL import Image
 
 from legenda.errors import DataError
 from legenda.features import write_store
-from legenda.features.convert import convert
+from legenda.features.convert import convert, inspect_store
+from legenda.features.extraction import FeatureTask, extract_shards
 from legenda.features.readers import open_features
+from legenda.images.extractor import Extractor
+from legenda.images.shards import process_here
 
 IDS = ("9", "25", "30")
 BOX = np.array([[0.1, 0.2, 0.5, 0.75], [0, 0, 1, 1]], np.float32)
@@ -131,3 +136,23 @@ def test_the_file_of_a_kind_is_not_overwritten(tmp_path):
     with pytest.raises(DataError):
         convert([f"{source}:grids"], source)
     assert source.read_bytes() == content
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_damage_in_a_shard_is_found(tmp_path, verify):
+    """A job of features is read and merged as one store, whose shards have checksums, too."""
+    (tmp_path / "photos").mkdir()
+    for name in "abc":
+        Image.new("RGB", (8, 8)).save(tmp_path / "photos" / f"{name}.png")
+    extractor = Extractor("mine", lambda images: [(np.ones((2, 9), np.float32), BOX) for _ in images])
+    task = FeatureTask(extractor, extractor.identity)
+    run = partial(process_here, task=task)
+    extract_shards([str(tmp_path / "photos")], extractor.identity, tmp_path / "job", run, shard_size=2)
+    shard = sorted((tmp_path / "job").glob("*.safetensors"))[1]
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.write_bytes(content)
+    _, problems = inspect_store(tmp_path / "job", verify=verify)
+    assert len(problems) == verify
+    with pytest.raises(DataError, match="checksum"):
+        convert([tmp_path / "job"], tmp_path / "all.safetensors")

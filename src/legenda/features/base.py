@@ -77,6 +77,9 @@ class FeatureStore(ABC):
         """Return the checksums of images that the file holds, or nothing."""
         return np.empty(0, np.int64)
 
+    def verify(self, position: int) -> None:  # noqa: B027 - most formats have no checksums
+        """Raise DataError where an image differs from the checksum that its file holds of it."""
+
     def __len__(self) -> int:
         return len(self.ids)
 

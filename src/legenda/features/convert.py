@@ -16,7 +16,7 @@ import numpy as np
 
 from legenda.errors import DataError, import_extra
 from legenda.features.base import ConcatFeatureStore, FeatureStore, Image
-from legenda.features.packed import PackedFeatureStore, checked_images, write_store
+from legenda.features.packed import checked_images, write_store
 from legenda.features.readers import NOTE, WRITTEN_BY_LEGENDA, dataset_name, open_features, split_kind
 from legenda.images.extractor import UNNAMED, ExtractorIdentity
 from legenda.io import atomic_write, check_output, is_file_name, partial_path, write_json
@@ -157,8 +157,7 @@ def _each(stores: Sequence[FeatureStore], chosen: Sequence[Sequence[int]], out: 
     paths: dict[str, Path] = {}
     for store, positions in zip(stores, chosen, strict=True):
         for position, (image, features, boxes) in zip(positions, store.images(positions), strict=True):
-            if isinstance(store, PackedFeatureStore):
-                store.verify(position)
+            store.verify(position)
             if paths.setdefault(image, store.path) != store.path:
                 raise DataError(f"{out} is not written: image '{image}' is in {paths[image]} and in {store.path}")
             yield image, features, boxes
@@ -298,7 +297,7 @@ def _read(
     for done, position in enumerate(positions.tolist(), start=1):
         try:
             features, boxes = store.read_valid(position)
-            if verify and isinstance(store, PackedFeatureStore):
+            if verify:
                 store.verify(position)
         except DataError as error:
             problems.append(str(error))

@@ -161,10 +161,20 @@ class ShardedStore(FeatureStore):
 
     def read_valid(self, position: int) -> ImageRegions:
         """Return the features and boxes of an image, read from its shard, which errors name."""
-        shard = int(np.searchsorted(self._starts, position, side="right")) - 1
-        return self._open(self._files[shard]).read_valid(int(position - self._starts[shard]))
+        shard, position = self._place(position)
+        return shard.read_valid(position)
 
     load = read_valid
+
+    def verify(self, position: int) -> None:
+        """Raise DataError where an image differs from the checksum in its shard."""
+        shard, position = self._place(position)
+        shard.verify(position)
+
+    def _place(self, position: int) -> tuple[PackedFeatureStore, int]:
+        """Return the shard of an image and its position there."""
+        shard = int(np.searchsorted(self._starts, position, side="right")) - 1
+        return self._open(self._files[shard]), int(position - self._starts[shard])
 
 
 def write_store(
