@@ -293,6 +293,12 @@ def test_what_no_model_can_use_is_named(tmp_path, changes, message):
         list(store.images())
 
 
+@pytest.mark.parametrize("name", ["f.safetensors", "folder", "f.hdf5", "f.hdf5:grids", "f.tsv", "f.npz", "f.lmdb"])
+def test_a_store_that_does_not_exist_names_the_commands_that_write_one(tmp_path, name):
+    with pytest.raises(DataError, match=r"does not exist.*legenda extract.*legenda convert"):
+        open_features(tmp_path / name)
+
+
 @pytest.mark.parametrize("kind", BOXED)
 def test_an_image_that_is_not_there_is_named_and_never_invented(tmp_path, kind):
     path, sizes = BOXED[kind](tmp_path)
