@@ -166,6 +166,14 @@ def test_a_file_is_the_merge_of_its_shards_and_resumed(images, tmp_path):
         np.testing.assert_array_equal(first, second)
 
 
+@pytest.mark.parametrize("name", ["f.hdf5", "f.npz", "f.tsv"])
+def test_a_name_that_is_read_as_another_format_is_refused(images, tmp_path, name):
+    """Features of hours are not written to a file that cannot be opened again."""
+    with pytest.raises(ConfigError):
+        extract_store(sorted(images.iterdir()), Extractor("colors", Colors()), tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_file_of_changed_images_or_another_extractor_is_not_resumed(images, tmp_path):
     paths = [tmp_path / f"{number}.png" for number in range(6)]
     for path in paths:

@@ -22,6 +22,7 @@ from legenda.features import open_features
 from legenda.features.base import DigestedReader, FeatureStore
 from legenda.features.extraction import extract_missing
 from legenda.features.extractors import load_extractor
+from legenda.features.readers import split_kind
 from legenda.images.extractor import Extractor, run_extractor
 from legenda.images.files import read_image
 from legenda.io import file_digest
@@ -72,7 +73,7 @@ class BackboneData(CaptionedData):
 
     def open_store(self) -> FeatureStore:
         """Return the features, extracted where they have no store."""
-        if not self.feature_path.exists():
+        if not split_kind(self.feature_path)[0].exists():
             self.extract()
         return open_features(self.feature_path)
 

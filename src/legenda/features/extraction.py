@@ -18,7 +18,7 @@ from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.features.base import Image
 from legenda.features.extractors import load_extractor
 from legenda.features.packed import write_store
-from legenda.features.readers import open_features
+from legenda.features.readers import find_opener, open_features
 from legenda.images.extractor import Extractor, ExtractorIdentity, FrameSampling, check_regions, identify
 from legenda.images.files import ImageFile, check_ids, extract_batch, image_id, is_url, read_batches
 from legenda.images.shards import ImageResult, Job, JobStats, digest_files, failure, open_job, process_here
@@ -168,6 +168,8 @@ def extract_file(
     """
     if out.is_dir():
         raise ConfigError(f"{out} is a folder; name the feature file to write")
+    if find_opener(out) is not None:
+        raise ConfigError(f"{out} ends in {out.suffix} and would be read as another format; name a .safetensors file")
     check_ids(names)
     files = [Path(name) for name in names if not is_url(name)]
     check_output(out, files)

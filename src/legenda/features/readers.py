@@ -46,7 +46,7 @@ def open_features(path: str | Path, *, sizes: Path | None = None) -> FeatureStor
     path = Path(path)
     file_path, kind = split_kind(path)
     check_regular(file_path)
-    opener = _opener(file_path)
+    opener = find_opener(file_path)
     if not file_path.exists() and file_path.suffix not in STORES:
         raise DataError(
             f"{file_path} does not exist; name features that `legenda extract` or `legenda convert` has written, or "
@@ -74,8 +74,8 @@ def open_stores(paths: Sequence[Path]) -> ConcatFeatureStore:
     return ConcatFeatureStore(tuple(stores))
 
 
-def _opener(file_path: Path) -> Callable[[Path, Path | None], FeatureStore] | None:
-    """Return the class that reads a file or folder; None for the packed format."""
+def find_opener(file_path: Path) -> Callable[[Path, Path | None], FeatureStore] | None:
+    """Return the class that reads a file or folder of such a name; None for the packed format."""
     if file_path.suffix in STORES:
         return STORES.get(file_path.suffix)
     if (file_path / "data.mdb").is_file() or (file_path.suffix == ".lmdb" and file_path.is_file()):
