@@ -65,9 +65,7 @@ class PackedFeatureStore(FeatureStore):
         hint = "name a feature file made by `legenda extract` or `legenda convert`"
         metadata, entries, start = verified(lambda: _read_header(path), path, hint)
         if (format_version := _FORMAT.fullmatch(metadata.get("format", ""))) is None:
-            raise DataError(
-                f"{path} is a safetensors file but not a feature store; make one with `legenda extract` or `legenda convert`"
-            )
+            raise DataError(f"{path} is a safetensors file but not a feature store; {hint}")
         check_format(path, int(format_version[1]), metadata.get("legenda"))
         ids = verified(lambda: json.loads(metadata["ids"]), path, _AGAIN)
         if not isinstance(ids, list) or not ids or not all(isinstance(image, str) for image in ids):
