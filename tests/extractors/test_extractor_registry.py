@@ -9,11 +9,11 @@ import pytest
 import torch
 from PIL import Image
 
-from legenda.compute import ComputeOptions
-from legenda.errors import LegendaError
+from legenda.compute import ComputeOptions, RunOptions
+from legenda.errors import ConfigError, LegendaError
 from legenda.extractors import load_extractor
 from legenda.extractors.torchvision import extract_regions
-from legenda.features.extractors import is_registered, needs_no_file
+from legenda.features.extractors import is_registered, needs_no_file, resolve_extractor
 from legenda.images.extractor import ExtractorIdentity
 
 transformers = pytest.importorskip("transformers")
@@ -158,3 +158,12 @@ def test_the_stored_name_has_weights_and_precision(tmp_path):
     published = ExtractorIdentity(name="hf", model="facebook/dinov2-base", precision="bf16", regions=36)
     assert [needs_no_file(identity) for identity in (bf16.identity, published)] == [False, True]
     assert [is_registered(n) for n in ("hf:x", "bottom-up", "mine.py", "scenes")] == [True, True, False, True]
+
+
+def test_a_folder_with_the_name_of_the_recorded_model_is_named(tmp_path, monkeypatch):
+    backbones()["vit"]().save_pretrained(tmp_path / "mine")
+    processor(tmp_path / "mine")
+    monkeypatch.chdir(tmp_path)
+    recorded = ExtractorIdentity(name="hf", model="mine")
+    with pytest.raises(ConfigError, match="but hf:mine is hf:mine@"):
+        resolve_extractor(recorded, None, Path("run"), RunOptions())

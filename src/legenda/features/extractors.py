@@ -142,7 +142,7 @@ def resolve_extractor(recorded: ExtractorIdentity, given: str | None, folder: Pa
         extractor = load_extractor(given, compute, count)
     difference = find_mismatch(recorded, extractor)
     if difference is not None:
-        message = f"{folder} was trained on features of {recorded}, but {given} {difference}"
+        message = f"{folder} was trained on features of {recorded}, but {given or recorded} {difference}"
         refuse_extractor(message, ignore=options.ignore_extractor_mismatch)
     return extractor
 
