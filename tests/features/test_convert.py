@@ -152,7 +152,8 @@ def test_damage_in_a_shard_is_found(tmp_path, verify):
     content = bytearray(shard.read_bytes())
     content[-1] ^= 1
     shard.write_bytes(content)
-    _, problems = inspect_store(tmp_path / "job", verify=verify)
-    assert len(problems) == verify
+    steps = []
+    _, problems = inspect_store(tmp_path / "job", verify=verify, progress=lambda *step: steps.append(step))
+    assert (len(problems), steps[-1]) == (verify, (3, 3))
     with pytest.raises(DataError, match="checksum"):
         convert([tmp_path / "job"], tmp_path / "all.safetensors")

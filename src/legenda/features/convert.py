@@ -302,10 +302,11 @@ def _read(
         except DataError as error:
             problems.append(str(error))
             continue
+        finally:
+            progress(done, len(positions))
         read.append((len(features), features.min(), features.max(), features.mean(dtype=np.float64), features.dtype))
         if boxes is not None:
             areas.append(float(((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])).mean()))
-        progress(done, len(positions))
     if not read:
         return {}, problems
     counts, lows, highs, means, dtypes = zip(*read, strict=True)
