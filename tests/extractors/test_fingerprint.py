@@ -72,7 +72,12 @@ def test_an_identity_is_read_back_from_each_of_its_forms(recorded):
 
 
 @pytest.mark.parametrize(
-    "value", ["{", '{"name": 1}', {"model": "x"}, {"name": "x", "colour": 1}, 7, {"name": "x", "regions": 0}]
+    "value",
+    [
+        *("{", '{"name": 1}', '{"name": "x", "name": "y"}'),
+        *({"model": "x"}, {"name": "x", "colour": 1}, 7, {"name": "x", "regions": 0}),
+        *({"name": "x", "frames": {}}, {"name": "x", "frames": {"num_frames": 2, "frame_rate": 1.0}}),
+    ],
 )
 def test_what_is_no_identity_is_refused_by_the_name_of_its_file(value):
     with pytest.raises(DataError, match=r"^f\.json: "):

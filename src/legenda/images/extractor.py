@@ -6,7 +6,6 @@ the fingerprints of extractors, and the warning of images unlike those of the tr
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -16,10 +15,11 @@ from typing import Annotated, Self, SupportsIndex
 
 import numpy as np
 from PIL import Image
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from legenda.config import Config, NonNegativeInt, PositiveFloat, PositiveInt, Precision, describe
+from legenda.config import Config, NonNegativeInt, PositiveFloat, PositiveInt, Precision, merge
 from legenda.errors import ConfigError, DataError, LegendaError
+from legenda.io import parse_json
 from legenda.registry import reason_of
 
 TOLERANCE = 0.01
@@ -83,10 +83,11 @@ class ExtractorIdentity(Config):
         if isinstance(value, str) and not value.startswith("{"):
             name, _, model = value.partition(":")
             return cls(name=name, model=model)
+        content = parse_json(value, f"{where}: extractor", "correct it") if isinstance(value, str) else value
         try:
-            return cls.model_validate_json(value if isinstance(value, str) else json.dumps(value, default=repr))
-        except ValidationError as error:
-            raise DataError(f"{where}: {describe(error, cls, 'extractor')}; correct it") from error
+            return merge(cls, content, "extractor")
+        except ConfigError as error:
+            raise DataError(f"{where}: {error}; correct it") from error
 
     def __str__(self) -> str:
         ends = (self.digest, self.regions and f"{self.regions}regions", self.frames)
