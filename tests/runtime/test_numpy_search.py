@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from legenda.decoding import Decoder, GenerationConfig, greedy
+from legenda.decoding import Decoder, GenerationConfig
 from legenda.decoding.search import search as search_in_torch
 from legenda.errors import ConfigError, DataError
 from legenda.regions import Memory, Regions, masked_mean
@@ -178,13 +177,6 @@ def test_samples_are_those_of_pytorch(twin, chosen):
         check_equal(expected, actual)
         drawn.add(actual.tokens[:, :, :2].tobytes())
     assert len(drawn) == 4
-
-
-def test_greedy_decoding_equals_that_of_pytorch(twin):
-    for penalty, size in itertools.product((0.0, 3.0), (0, 3)):
-        config = GenerationConfig(max_length=12, trigram_penalty=penalty, no_repeat_ngram_size=size)
-        expected = greedy(twin, twin.regions, generation_config=config, need_attention=True)
-        check_equal(expected, runtime.greedy(twin.decode, twin.start, IMAGES, config, need_attention=True))
 
 
 def test_scores_that_are_not_numbers_are_refused(twin):

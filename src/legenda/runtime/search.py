@@ -1,4 +1,4 @@
-"""Beam search, greedy decoding and sampling in NumPy, token for token the searches of `legenda.decoding`.
+"""Beam search and sampling in NumPy, token for token the searches of `legenda.decoding`.
 
 An exported decoder is a function of tokens and a state: arrays by name, of which those named `state.*` have a row for
 each hypothesis, `(B, K, ...)`, and all others belong to the image.
@@ -74,14 +74,6 @@ def search(
 
         return generate_rows(start(num_captions, beam=False), choose)
     return search_beams(partial(start, 1, beam=True), config, num_captions)
-
-
-def greedy(
-    decode: Decode, state: State, num_images: int, config: GenerationConfig, *, need_attention: bool = False
-) -> SearchOutput:
-    """Generate one sequence per image (K = 1) with the likeliest token at each step."""
-    stepper = _ArrayStepper(decode, state, (num_images, 1), config, beam=False, need_attention=need_attention)
-    return generate_rows(stepper, lambda log_probs: log_probs.argmax(axis=-1))
 
 
 class _ArrayStepper(Stepper[np.ndarray]):
