@@ -317,9 +317,7 @@ class OnnxCaptioner:
         except Exception as error:  # ONNX Runtime's own classes
             if "allocate" in str(error):
                 raise MemoryError from error
-            raise CheckpointError(
-                f"{self.folder} cannot be run ({first_line(error)}); export the model again"
-            ) from error
+            raise CheckpointError(f"{self.folder} cannot be run ({first_line(error)}); {_HINT}") from error
 
     def _check_interface(self) -> None:
         """Raise CheckpointError unless the sessions have the inputs and outputs of an export."""
@@ -339,16 +337,16 @@ class OnnxCaptioner:
             raise self._foreign(DECODER, f"it scores {width} tokens where the vocabulary has {len(self.vocabulary)}")
 
     def _foreign(self, file: str, reason: str) -> CheckpointError:
-        return CheckpointError(f"{self.folder / file} is no file of legenda export: {reason}; export the model again")
+        return CheckpointError(f"{self.folder / file} is no file of legenda export: {reason}; {_HINT}")
 
 
-def open_sessions(paths: Sequence[Path], hint: str = "export the model again") -> list[InferenceSession]:
+def open_sessions(paths: Sequence[Path], hint: str = _HINT) -> list[InferenceSession]:
     """Return the sessions of files, which are opened at the same time; otherwise as `_open_session`."""
     with ThreadPoolExecutor(len(paths)) as pool:
         return list(pool.map(partial(_open_session, hint=hint), paths))
 
 
-def _open_session(path: Path, hint: str = "export the model again") -> InferenceSession:
+def _open_session(path: Path, hint: str) -> InferenceSession:
     """Return a session of ONNX Runtime, which has no operators but its own and reads no file of another folder.
 
     Raise CheckpointError with the hint for a file that is missing or damaged.
