@@ -142,7 +142,10 @@ class Consensus:
 
 
 def normalized(caption: Sequence[int], idf: Mapping[Ngram, float], rare: float) -> dict[Ngram, float]:
-    """Return the TF-IDF vectors of a caption, one for each n, of length 1 each; rare: the idf of other n-grams."""
+    """Return the TF-IDF vectors of a caption, one for each length of n-grams, each of norm 1.
+
+    rare: the idf of n-grams that are not in `idf`.
+    """
     values = {gram: count * idf.get(gram, rare) for gram, count in Counter(ngrams(caption)).items()}
     squares = [1e-12] * MAX_ORDER
     for gram, value in values.items():

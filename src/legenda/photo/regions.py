@@ -258,9 +258,9 @@ def name_kind(image: Image.Image) -> str | None:
 
 
 def describe_things(things: Sequence[Thing], image: Image.Image) -> str:
-    """Return a caption that names the things of good score alone, the kinds that cover most first.
+    """Return a caption that only names the things of good score, first the kinds that cover most of the image.
 
-    Without any, the kind of thing that the RGB image shows.
+    Where there is no such thing, it names the kind of thing that the RGB image shows.
     """
     sure = [thing for thing in things if thing.score >= NAMED_SCORE]
     areas: dict[str, float] = defaultdict(float)

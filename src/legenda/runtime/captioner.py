@@ -184,9 +184,10 @@ class Captioner(Protocol):
         names: Sequence[str] | None = None,
         need_attention: bool = False,
     ) -> Captioned:
-        """Generate `num_captions` sequences for the regions of each image; names: of the images, for samples.
+        """Generate `num_captions` sequences for the regions of each image.
 
-        Raise DataError for regions that the model cannot read, and where scores are NaN or infinite.
+        names: the names of the images, from which their samples follow. Raise DataError for regions that the model
+        cannot read, and where scores are NaN or infinite.
         """
         ...
 
@@ -341,7 +342,7 @@ class OnnxCaptioner:
 
 
 def open_sessions(paths: Sequence[Path], hint: str = _HINT) -> list[InferenceSession]:
-    """Return the sessions of files, which are opened at the same time; otherwise as `_open_session`."""
+    """Return the sessions of files, which are opened at the same time; errors are those of `_open_session`."""
     with ThreadPoolExecutor(len(paths)) as pool:
         return list(pool.map(partial(_open_session, hint=hint), paths))
 

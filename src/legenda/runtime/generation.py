@@ -233,8 +233,8 @@ class _Hypotheses:
     """K hypotheses for each image, with capacity for the longest.
 
     tokens, log_probs: `(B, K, T)`. parent_beams: the beam that each token was chosen in, `(B, K, T)`. sum_log_probs:
-    what hypotheses rank by before normalization by length, penalties of diverse beam search included, `(B, K)`.
-    lengths: in tokens, eos included, `(B, K)`.
+    the sum by which hypotheses rank before normalization by length, with the penalties of diverse beam search,
+    `(B, K)`. lengths: numbers of tokens, eos included, `(B, K)`.
     """
 
     tokens: np.ndarray

@@ -55,8 +55,8 @@ def search(
 ) -> SearchOutput:
     """Generate `num_captions` sequences per image: the best of a beam search, or samples in the order drawn.
 
-    state: with one empty row per image. names: those of the images, by default their positions; the samples of an image
-    follow from its name and the seed, not from its batch.
+    state: with one empty row per image. names: the names of the images, by default their positions; the samples of
+    an image follow from its name and the seed, not from its batch.
     Sequences of diverse beam search are sorted over all groups. Raise ConfigError where no sequence has all required
     words, and DataError where scores are NaN or infinite.
     """

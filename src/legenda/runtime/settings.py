@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["GenerationConfig"]
 
 _OF_SAMPLING, _OF_BEAMS = ("top_k", "top_p", "trigram_penalty", "seed"), ("num_beam_groups", "length_penalty", "must")
-
-
+"""Fields that only sampling, and only beam search, reads."""
 _LEAST_TEMPERATURE = 1e-6
+"""Samples at a lower temperature would divide by almost nothing."""
 
 
 class ChoiceConfig(Config):
