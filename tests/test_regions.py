@@ -27,6 +27,8 @@ from legenda.regions import hide_regions, mask_zero_features
             {"features": torch.zeros(1, 1, 4), "boxes": torch.tensor([[[0.0, 0.0, 320.0, 240.0]]])},
             r"boxes need x1 y1 x2 y2 in 0..1 of the image, not \[0.0, 0.0, 320.0, 240.0\]; divide boxes in pixels",
         ),
+        ({"features": torch.zeros(1, 1, 4), "boxes": torch.tensor([[[-1.0, -1.0, 0.0, 1.0]]])}, r"not \[-1.0"),
+        ({"features": torch.zeros(1, 1, 4), "boxes": torch.full((1, 1, 4), float("nan"))}, r"not \[nan"),
     ],
 )
 def test_what_are_no_regions_is_refused(arguments, message):

@@ -17,8 +17,8 @@ from legenda.errors import DataError
 
 __all__ = ["Memory", "Regions", "masked_mean"]
 
-_MAX_CORNER = 1.01
-"""Largest corner of a box in 0..1; boxes of half precision, or those a detector did not clip, are a little beyond."""
+_MARGIN = 0.01
+"""How far corners of boxes may lie outside 0..1, as those of half precision or of a detector that does not clip do."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,8 @@ class Regions:
             empty = int((~has_regions).nonzero()[0])
             raise DataError(f"every image needs at least one region, but the mask leaves none to image {empty}")
         if self.boxes is not None:
-            outside = self.boxes[self.mask_or_ones & (self.boxes > _MAX_CORNER).any(dim=-1)]
+            is_inside = (self.boxes >= -_MARGIN) & (self.boxes <= 1 + _MARGIN)  # False for NaN
+            outside = self.boxes[self.mask_or_ones & ~is_inside.all(dim=-1)]
             if len(outside):
                 raise DataError(
                     f"boxes need x1 y1 x2 y2 in 0..1 of the image, not {outside[0].tolist()}; divide boxes in pixels "
