@@ -73,6 +73,13 @@ def test_stacked_batches_keep_their_regions(sizes, boxed):
     assert (stacked.boxes is not None) == boxed
 
 
+def test_images_with_and_without_a_part_are_not_one_batch():
+    features = torch.zeros(1, 2, 4)
+    for part in ({"boxes": torch.zeros(1, 2, 4)}, {"global_feature": torch.zeros(1, 4)}):
+        with pytest.raises(DataError, match=next(iter(part))):
+            Regions.stack([Regions(features), Regions(features, **part)])
+
+
 @pytest.mark.parametrize("index", [slice(1, 3), torch.tensor([2, 0, 0])])
 def test_indexing_regions_selects_images(index):
     features, boxes = torch.randn(3, 2, 5), torch.rand(3, 2, 4)

@@ -112,9 +112,10 @@ class Regions:
         """Return one batch of several, padded to the largest N; the mask is False for padding."""
         longest = max(regions.features.shape[1] for regions in batches)
         boxes = [regions.boxes for regions in batches if regions.boxes is not None]
-        if boxes and len(boxes) != len(batches):
-            raise DataError("some images have boxes and some have none; give boxes for all of them or for none")
         vectors = [regions.global_feature for regions in batches if regions.global_feature is not None]
+        for name, parts in (("boxes", boxes), ("global_feature", vectors)):
+            if parts and len(parts) != len(batches):
+                raise DataError(f"some images have {name} and some have none; give it for all of them or for none")
 
         def pad(values: Tensor) -> Tensor:
             missing = longest - values.shape[1]
@@ -124,7 +125,7 @@ class Regions:
             torch.cat([pad(regions.features) for regions in batches]),
             torch.cat([pad(corners) for corners in boxes]) if boxes else None,
             torch.cat([pad(regions.mask_or_ones) for regions in batches]),
-            torch.cat(vectors) if len(vectors) == len(batches) else None,
+            torch.cat(vectors) if vectors else None,
         )
 
     @property
