@@ -256,11 +256,12 @@ def mask_zero_features(regions: Regions) -> Regions:
 
 
 def first_regions(regions: Regions, count: int) -> Regions:
-    """Return the first regions of each image; one whose first regions are all masked keeps them unmasked."""
-    mask = regions.mask_or_ones[:, :count]
-    mask = mask | ~mask.any(dim=1, keepdim=True)
-    boxes = None if regions.boxes is None else regions.boxes[:, :count]
-    return Regions(regions.features[:, :count], boxes, mask, regions.global_feature)
+    """Return the first `count` regions of each image in their order; padding, wherever it stands, follows them."""
+    mask = regions.mask_or_ones
+    order = (~mask).byte().argsort(dim=1, stable=True)[:, :count]
+    images = torch.arange(len(order), device=order.device).unsqueeze(1)
+    boxes = None if regions.boxes is None else regions.boxes[images, order]
+    return Regions(regions.features[images, order], boxes, mask[images, order], regions.global_feature)
 
 
 def hide_regions(regions: Regions, rate: float) -> Regions:

@@ -22,6 +22,12 @@ def test_the_others_have_no_influence(draw_regions):
     assert model.prepare(short) is short
 
 
-def test_an_image_whose_first_regions_are_masked_keeps_them():
-    mask = torch.tensor([[False, False, True]])
-    assert first_regions(legenda.Regions(torch.rand(1, 3, 4), None, mask), 2).mask.all()
+def test_padding_is_not_counted_wherever_it_stands():
+    mask = torch.tensor([[False, False, True, False, True], [True, False, True, True, True]])
+    regions = legenda.Regions(torch.rand(2, 5, 4), torch.rand(2, 5, 4), mask)
+    first = first_regions(regions, 3)
+    assert first.mask.tolist() == [[True, True, False], [True, True, True]]
+    for image, positions in enumerate(([2, 4], [0, 2, 3])):
+        real = first.mask[image]
+        assert torch.equal(first.features[image, real], regions.features[image, positions])
+        assert torch.equal(first.boxes[image, real], regions.boxes[image, positions])
