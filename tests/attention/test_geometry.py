@@ -101,6 +101,16 @@ def test_sinusoids_are_those_of_the_transformer(dim):
             assert value == pytest.approx(math.cos(angle) if channel % 2 else math.sin(angle), abs=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_boxes_and_positions_in_half_precision_are_rounded_once(dtype):
+    """Angles reach hundreds, where bfloat16 has steps of 2."""
+    boxes, positions = draw_boxes().to(dtype), torch.arange(0, 200, 8, dtype=dtype)
+    assert torch.equal(relative_geometry(boxes), relative_geometry(boxes.float()))
+    for embed in (absolute_geometry, sine_positions):
+        assert torch.equal(embed(boxes, 16), embed(boxes.float(), 16))
+    assert torch.equal(sinusoids(positions, 16), sinusoids(positions.float(), 16))
+
+
 def detr_sine_positions(height: int, width: int, dim: int) -> np.ndarray:
     """Return DETR's encoding of an unmasked H x W grid, written from its formula; (H, W, dim)."""
     encoded = np.empty((height, width, dim))

@@ -288,10 +288,13 @@ def test_an_empty_batch_gives_empty_outputs(model):
 
 @torch.no_grad()
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float16, 0.03), (torch.bfloat16, 0.2)])
-def test_models_compute_in_half_precision_with_boxes_in_single(model, regions, tokens, dtype, error):
-    logits = copy.deepcopy(model).to(dtype)(dataclasses.replace(regions, features=regions.features.to(dtype)), tokens)
+@pytest.mark.parametrize("boxes_too", [False, True])
+def test_models_compute_in_half_precision(model, regions, tokens, dtype, error, boxes_too):
+    half = regions.to(dtype) if boxes_too else dataclasses.replace(regions, features=regions.features.to(dtype))
+    logits = copy.deepcopy(model).to(dtype)(half, tokens)
     assert logits.dtype == dtype
-    expected = model(regions, tokens)
+    rounded = dataclasses.replace(regions, boxes=None if half.boxes is None else half.boxes.float())
+    expected = model(rounded, tokens)
     assert (logits.float() - expected).norm() < error * expected.norm()
 
 

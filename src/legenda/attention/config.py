@@ -342,7 +342,8 @@ class PairGeometry(nn.Module):
         if not embedded and config.geometry not in ("none", *BOX_EMBEDDINGS):
             features = relative_geometry(boxes, mask)
             relative = config.geometry == "relative"
-            embedded = [sinusoidal_box_embedding(features, config.geometry_dim) if relative else features]
+            own = features.to(regions.features.dtype)  # for a registered geometry, whose weights have this dtype
+            embedded = [sinusoidal_box_embedding(features, config.geometry_dim) if relative else own]
         positions = grid_positions(boxes, mask, config.grid_size)
         distance = pair_distances(positions, self.distance)
         windows = local_windows(self.windows, positions, mask, size=config.window_size, halo=config.window_halo)

@@ -47,7 +47,7 @@ def grid_positions(boxes: Float[Tensor, "B N 4"], mask: Bool[Tensor, "B N"], gri
     image of `grid_size` x `grid_size` cells. Boxes belong to a grid where all valid ones of an image have one size, the
     image's sides are multiples of it, and the boxes lie at multiples of it. Padded regions lie at 0, 0.
     """
-    boxes = boxes.to(torch.promote_types(boxes.dtype, torch.float32))
+    boxes = at_least_float32(boxes)
     corner, size = boxes[..., :2], boxes[..., 2:] - boxes[..., :2]
     padding = ~mask.unsqueeze(-1)
     side = size.masked_fill(padding, 0.0).sum(dim=1, keepdim=True) / mask.sum(dim=1)[:, None, None]
@@ -66,8 +66,10 @@ def relative_geometry(
 
     log(|x_i - x_j| / w_i), log(|y_i - y_j| / h_i), log(w_i / w_j), log(h_i / h_j) of centers, widths and heights,
     with relative distances of at least `_MIN_EXTENT`. They are ratios along one axis each, so pixels and fractions of
-    the image give the same numbers. Padded boxes count as the whole image, which keeps their gradients finite.
+    the image give the same numbers. Padded boxes count as the whole image, which keeps their gradients finite. The
+    features are float32 at least, as are those of the other functions of boxes here.
     """
+    boxes = at_least_float32(boxes)
     if mask is not None:
         image = boxes.new_tensor([0.0, 0.0, 1.0, 1.0])
         boxes = torch.where(mask.unsqueeze(-1), boxes, image)
@@ -76,6 +78,11 @@ def relative_geometry(
     distance = (center.unsqueeze(2) - center.unsqueeze(1)).abs() / size.unsqueeze(2)
     log_size = size.log()
     return torch.cat([distance.clamp(min=_MIN_EXTENT).log(), log_size.unsqueeze(2) - log_size.unsqueeze(1)], dim=-1)
+
+
+def at_least_float32(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Return x in float32, or as it is in float64."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def as_weights_of(layer: nn.Linear, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -179,6 +186,7 @@ def absolute_geometry(boxes: Float[Tensor, "B N 4"], dim: int) -> Float[Tensor, 
 
     Added to the regions after the input layer; no parameters. Wavelengths as in `sinusoids`.
     """
+    boxes = at_least_float32(boxes)
     low, high = boxes[..., :2], boxes[..., 2:]
     values = torch.cat([(low + high) / 2, high - low], dim=-1)
     return sinusoids(values, dim // 4).flatten(-2)
@@ -190,7 +198,7 @@ def sine_positions(boxes: Float[Tensor, "B N 4"], dim: int) -> Float[Tensor, "B 
     The positions are the bottom and right edges in 0..1, times 2 pi. For the cells of an H x W grid these are DETR's
     (row + 1) / H and (column + 1) / W (Carion et al., ECCV 2020, normalized). No parameters.
     """
-    return sinusoids(boxes[..., [3, 2]] * (2 * math.pi), dim // 2).flatten(-2)
+    return sinusoids(at_least_float32(boxes)[..., [3, 2]] * (2 * math.pi), dim // 2).flatten(-2)
 
 
 BOX_EMBEDDINGS = {"absolute": absolute_geometry, "sine": sine_positions}
@@ -211,7 +219,11 @@ of `relative_geometry`, `(B, N, N, 4)`."""
 
 
 def sinusoids(positions: Float[Tensor, "*shape"], dim: int, base: float = 10000.0) -> Float[Tensor, "*shape dim"]:
-    """Return the Transformer's positional encodings: interleaved sine and cosine, wavelengths 2 pi to base * 2 pi."""
+    """Return the Transformer's positional encodings: interleaved sine and cosine, wavelengths 2 pi to base * 2 pi.
+
+    They are float32 at least: half precision rounds an angle of 100 by up to 0.25.
+    """
+    positions = at_least_float32(positions)
     frequency = base ** (-torch.arange(0, dim, 2, device=positions.device, dtype=positions.dtype) / dim)
     angle = positions.unsqueeze(-1) * frequency
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)

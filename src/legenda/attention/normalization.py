@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from legenda.attention.geometry import at_least_float32
 from legenda.regions import check_mask
 from legenda.registry import Registry
 
@@ -34,7 +35,7 @@ class MaskedInstanceNorm(nn.Module):
         Statistics are computed in float32 at least, also under autocast.
         """
         check_mask(mask)
-        dtype, x = x.dtype, _at_least_float32(x)
+        dtype, x = x.dtype, at_least_float32(x)
         if mask is None:
             centered = x - x.mean(dim=1, keepdim=True)
             variance = centered.square().mean(dim=1, keepdim=True)
@@ -66,7 +67,7 @@ class MaskedBatchNorm(nn.Module):
     def forward(self, x: Float[Tensor, "B N C"], mask: Bool[Tensor, "B N"] | None = None) -> Float[Tensor, "B N C"]:
         """Return the normalized x; in training the running statistics are updated with those of the valid regions."""
         check_mask(mask)
-        dtype, x = x.dtype, _at_least_float32(x)
+        dtype, x = x.dtype, at_least_float32(x)
         if self.training:
             # by sums: indexing the valid regions would synchronize with a GPU
             real = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
@@ -109,7 +110,7 @@ class StdLayerNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
         """Return x normalized over its channels."""
-        dtype, x = x.dtype, _at_least_float32(x)
+        dtype, x = x.dtype, at_least_float32(x)
         centered = x - x.mean(dim=-1, keepdim=True)
         deviation = torch.linalg.vector_norm(centered, dim=-1, keepdim=True) / math.sqrt(x.shape[-1] - 1)
         return (self.weight * centered / (deviation + self.eps) + self.bias).to(dtype)
@@ -126,7 +127,3 @@ NORMS: Registry[Callable[[int], nn.Module | None]] = Registry(
     },
 )
 """Norms of queries and keys by name: functions of the number of channels that return a module, or None for "none"."""
-
-
-def _at_least_float32(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -165,7 +165,7 @@ class TransformerEncoder(Encoder):
     def _add_positions(self, x: Float[Tensor, "B N D"], boxes: Float[Tensor, "B N 4"] | None) -> Float[Tensor, "B N D"]:
         """Return the regions plus the sinusoids of their order or the embedding of their boxes, where requested."""
         if self.ordered:
-            x = x + sinusoids(torch.arange(x.shape[1], device=x.device, dtype=x.dtype), x.shape[-1])
+            x = x + _position_encodings(x, 0)
         if self.box_embedding is None:
             return x
         assert boxes is not None
@@ -274,9 +274,14 @@ class TransformerState(RowState):
 
 def add_token_positions(x: Float[Tensor, "*rows T D"], first: CacheLength = 0) -> Float[Tensor, "*rows T D"]:
     """Return x * sqrt(D) plus the sinusoids of positions first, first + 1 ... (Vaswani et al., 2017, 3.4)."""
+    return x * math.sqrt(x.shape[-1]) + _position_encodings(x, first)
+
+
+def _position_encodings(x: Float[Tensor, "*rows T D"], first: CacheLength) -> Float[Tensor, "T D"]:
+    """Return the sinusoids of positions first, first + 1 ... in the dtype of x."""
     T, D = x.shape[-2:]
-    positions = torch.arange(T, device=x.device, dtype=x.dtype) + first
-    return x * math.sqrt(D) + sinusoids(positions, D)
+    positions = torch.arange(T, device=x.device, dtype=torch.promote_types(x.dtype, torch.float32)) + first
+    return sinusoids(positions, D).to(x.dtype)
 
 
 class TransformerDecoder(Decoder[TransformerState]):
