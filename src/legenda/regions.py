@@ -55,11 +55,14 @@ class Regions:
         if self.mask is None:
             object.__setattr__(self, "mask", torch.ones(size, dtype=torch.bool, device=self.features.device))
         elif self.mask.shape != size or self.mask.dtype != torch.bool:
-            found = f"not {tuple(self.mask.shape)} and {self.mask.dtype}"
-            raise DataError(f"mask needs the shape {tuple(size)} and type bool, True where a region is real, {found}")
+            raise DataError(
+                f"mask needs the shape {tuple(size)} and type bool, True where a region is real, not "
+                f"{tuple(self.mask.shape)} and {self.mask.dtype}"
+            )
         if self.boxes is not None and not self.boxes.is_floating_point():
-            what = "give x1 y1 x2 y2 in 0..1 of the image"
-            raise DataError(f"boxes need a floating-point dtype, not {self.boxes.dtype}; {what}")
+            raise DataError(
+                f"boxes need a floating-point dtype, not {self.boxes.dtype}; give x1 y1 x2 y2 in 0..1 of the image"
+            )
         if not torch.compiler.is_compiling() and self.features.device.type == "cpu":  # no synchronization with a GPU
             self._check_values()
         vector = self.global_feature

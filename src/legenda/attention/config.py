@@ -156,16 +156,16 @@ class AttentionConfig(Config):
     """Options of the self-attention among regions; every encoder with one takes them, in any combination."""
 
     attention: Annotated[str, ATTENTIONS] = "multi_head"
-    """multi_head (dot products), x_linear (no norm, no head options and no other width), memory (the same without
-    relative geometry, distances and windows), or one that is registered."""
+    """Kind of attention: multi_head (dot products); x_linear, which takes no norm, no options of heads and no other
+    width; memory, which takes no geometry of pairs, distances and windows either; or a registered one."""
     attention_options: Mapping[str, object] = Field(default_factory=dict)
-    """The options of a registered attention's own."""
+    """Options that a registered attention has for itself."""
     memory_slots: PositiveInt = 40
     """Learned keys and values besides the regions', with attention="memory" (Cornia et al., CVPR 2020)."""
     norm: Annotated[str, NORMS] = "none"
     """Normalization inside the encoder's attention (NG-SAN, Table 2)."""
     norm_on: Literal["q", "k", "qk"] = "q"
-    """Whether it normalizes queries, keys or both (NG-SAN, Table 3)."""
+    """Whether the norm is applied to queries, keys or both (NG-SAN, Table 3)."""
     geometry: str = "none"
     """Geometry of the encoder: none, absolute, sine and relative (MD-SAN, Table VII), or content, query, key and sums
     of them, as in "query+key" (NG-SAN, Table 4)."""
@@ -180,7 +180,7 @@ class AttentionConfig(Config):
     distance_scaling: Scaling = "sigmoid"
     """Factor of a head as a function of the distance (MD-SAN, Eqs. 7, 17 and 18, Table VIII)."""
     distance_init: DistanceInit = "xavier"
-    """Initialization of this function: as in the released training, or w = 1 and v = 0."""
+    """Initialization of the scaling function: as in the released training, or w = 1 and v = 0."""
     grid_size: Count = 7
     """Cells along each side of an image whose regions are no grid; distances and windows are in cells."""
     window: Annotated[str, WINDOWS] = "none"
@@ -251,7 +251,7 @@ class AttentionConfig(Config):
 
     @property
     def own_options(self) -> object:
-        """The options of a registered attention's own, an instance of the class that it declares; else None."""
+        """The attention's own options, an instance of the class that it is registered with; None without one."""
         kind = ATTENTIONS.get(self.attention)
         return None if kind.options is None else merge(kind.options, self.attention_options, "attention_options")
 

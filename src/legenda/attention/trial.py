@@ -31,7 +31,7 @@ def try_attention(
     """Raise ConfigError where an attention fails, reads padding, or gives the same with an option as without it.
 
     It attends once among a few random regions, once more with another padding, and once more without each declared
-    option, with equal weights and equal random numbers. Random numbers after the trial are those without it.
+    option, with equal weights and equal random numbers. The state of PyTorch's random numbers stays as it is.
 
     options: an AttentionConfig. build, how: as `AttentionKind.build`. width: channels of the output. declared: the
     options that the attention honors and that are set, with their defaults.
@@ -72,9 +72,9 @@ def try_attention(
             for name, default in declared.items():
                 if natural.get(name) == getattr(options, name):
                     continue
-                given = options.model_copy(update={name: _CERTAIN.get(name, getattr(options, name))})
+                with_option = options.model_copy(update={name: _CERTAIN.get(name, getattr(options, name))})
                 without = options.model_copy(update={name: default})
-                if torch.equal(attend(given, weights)[0].values, attend(without, weights)[0].values):
+                if torch.equal(attend(with_option, weights)[0].values, attend(without, weights)[0].values):
                     raise ConfigError(
                         f"attention={options.attention!r} declares that it honors {name}, but computes the same with "
                         f"{name}={getattr(options, name)!r} as without; use it, or leave it out of honors="
