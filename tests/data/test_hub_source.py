@@ -342,6 +342,14 @@ def test_splits_may_be_classes_or_of_other_names(own_folder):
     assert [image.split for image in images] == ["train", "train", "val", "train"]
 
 
+def test_a_row_without_a_class_is_in_no_split(own_folder):
+    """The library writes -1 for a class that is not known, which is no index from the end."""
+    rows = {"caption": ["a dog"] * 3, "split": [1, 0, -1]}
+    file = typed(own_folder / "a.parquet", rows, split=datasets.ClassLabel(names=["validation", "train"]))
+    with pytest.raises(DataError, match=r"row 2 .* -1 in split"):
+        data(file, train_backbone=True).read_images()
+
+
 def test_columns_of_text_are_never_opened(own_folder):
     """A column of captions may say that it holds images, which the library would open."""
     rows = {"caption": [{"bytes": None, "path": "/dev/zero"}], "split": ["train"]}

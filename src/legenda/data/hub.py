@@ -126,7 +126,7 @@ class HubData(BackboneData):
             if self.split_column is None and part not in ours:
                 continue
             source.check_column(part, self.image_column)
-            labels = source.labels(part, self.split_column)
+            labels = source.labels(part, self.split_column) or ()
             for row, values in enumerate(source.rows(part, columns)):
                 where = f"row {row} of {part} of {source.name}"
                 captions = _field(values, self.caption_column, where)
@@ -139,7 +139,8 @@ class HubData(BackboneData):
                 split = ours.get(part, part)
                 if self.split_column is not None:
                     value = _field(values, self.split_column, where)
-                    split = self._split(labels[value] if labels and isinstance(value, int) else value, where)
+                    is_class = isinstance(value, int) and 0 <= value < len(labels)  # -1 is none
+                    split = self._split(labels[value] if is_class else value, where)
                 images.append(CaptionedImage(image, f"{part}/{name}", tuple(captions), split))
         if not images:
             raise DataError(f"{self.source} has the splits {', '.join(source.parts)}; name them in data.splits")
