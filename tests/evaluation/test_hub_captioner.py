@@ -97,6 +97,16 @@ def test_captions_equal_those_of_generate(models, images, kind):
     assert len(set(sampled)) > 1
 
 
+def test_the_probability_of_a_caption_ends_with_it(models, images):
+    """What a batch has behind the end of a shorter caption is no part of it."""
+    pipeline = legenda.open(models["vit_gpt2"], device="cpu")
+    files = sorted(images.glob("*.png"))
+    captions = pipeline.caption(files, beam_size=1)
+    assert len({len(caption.words) for caption in captions}) > 1
+    for file, caption in zip(files, captions, strict=True):
+        assert caption.log_prob == pytest.approx(pipeline.caption(file, beam_size=1).log_prob, abs=1e-4)
+
+
 def test_commands_take_the_name_of_a_model(models, images, run_command, monkeypatch):
     monkeypatch.chdir(images)
     name = models["blip"]

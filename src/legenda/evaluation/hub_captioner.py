@@ -49,7 +49,8 @@ class HubVocabulary:
     @property
     def eos_token_id(self) -> int:
         """The token that ends a caption."""
-        return int(self.tokenizer.eos_token_id or self.tokenizer.sep_token_id or 0)
+        eos, sep = self.tokenizer.eos_token_id, self.tokenizer.sep_token_id
+        return int(sep or 0) if eos is None else int(eos)
 
 
 class HubCaptioner(SelfSearchingCaptioner):
@@ -90,7 +91,8 @@ class HubCaptioner(SelfSearchingCaptioner):
                 f"{self.name} does not caption images alone ({reason_of(error)}); name another model"
             ) from error
         tokens = output.sequences.unflatten(0, (B, num_captions))
-        sums = _log_probs(output).reshape(B, num_captions)
+        ends = [self.vocabulary.eos_token_id, getattr(self.net.generation_config, "eos_token_id", None)]
+        sums = _log_probs(output, ends).reshape(B, num_captions)
         log_probs = torch.zeros(tokens.shape, device=tokens.device)
         log_probs[..., 0] = sums  # of the caption as a whole
         return GenerationOutput(tokens, log_probs, sums, torch.ones(*tokens.shape, 1, 1, device=tokens.device))
@@ -115,14 +117,20 @@ def _generate_settings(config: GenerationConfig) -> dict[str, object]:
     }
 
 
-def _log_probs(output: Any) -> Tensor:
-    """Return the score of each sequence: that of beam search, or the sum of the tokens' log-probabilities."""
+def _log_probs(output: Any, ends: Sequence[object]) -> Tensor:
+    """Return the score of each sequence: that of beam search, or the sum of the tokens' log-probabilities.
+
+    ends: the ids, and lists of ids, with which a caption ends; the padding behind it does not count.
+    """
     if getattr(output, "sequences_scores", None) is not None:
         return output.sequences_scores
     scores = torch.stack(output.scores, dim=1).log_softmax(dim=-1)
     tokens = output.sequences[:, -scores.shape[1] :]
     chosen = scores.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
-    return chosen.masked_fill(chosen.isneginf(), 0.0).sum(dim=1)  # padding after the end
+    ids = [number for end in ends for number in (end if isinstance(end, list) else [end]) if isinstance(number, int)]
+    is_end = torch.isin(tokens, torch.tensor(ids, device=tokens.device))
+    is_padding = (is_end.cumsum(dim=1) > is_end) | chosen.isneginf()
+    return chosen.masked_fill(is_padding, 0.0).sum(dim=1)
 
 
 def extractor_of(processor: object, name: str) -> Extractor:
