@@ -12,7 +12,7 @@ from legenda import terminal
 from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scene
 from legenda.features import write_store
-from legenda.terminal import escape_controls, safe_stdout
+from legenda.terminal import counted, escape_controls, safe_stdout
 
 EVIL = "\x1b]0;owned\x07\x1b[31mred\u202eeslaf\x9b2J\r"
 ESCAPED = r"\u001b]0;owned\u0007\u001b[31mred\u202eeslaf\u009b2J\u000d"
@@ -72,3 +72,15 @@ def test_no_command_prints_what_a_terminal_obeys(make_run, run_command, tmp_path
         assert "\\u001b[31m" in out + err, (number, out, err)
         assert "\x1b" not in out + err
         assert "\u202e" not in out + err
+
+
+@pytest.mark.parametrize(
+    ("number", "nouns", "form", "text"),
+    [
+        (1, "images", "", "1 image"),
+        (0, "images", "", "0 images"),
+        (1200, "different words", ",", "1,200 different words"),
+    ],
+)
+def test_a_noun_agrees_with_its_number(number, nouns, form, text):
+    assert counted(number, nouns, form) == text

@@ -19,6 +19,7 @@ from legenda.run_folder import (
     find_seeds,
     shortest_names,
 )
+from legenda.terminal import counted
 
 CARD = "README.md"
 _FILES = (CONFIG, WEIGHTS, VOCABULARY, ANSWERS, SUBWORDS)
@@ -102,7 +103,9 @@ def find_model(name: str | Path) -> Path:
     if not path.parent.exists() and _HUB_ID.fullmatch(str(name)):
         return download_model(str(name))
     if seeds := find_seeds(path):
-        raise CheckpointError(f"{path} holds runs of {len(seeds)} seeds; name one of them, such as {seeds[0]}")
+        raise CheckpointError(
+            f"{path} holds runs of {counted(len(seeds), 'seeds')}; name one of them, such as {seeds[0]}"
+        )
     if not path.is_dir():
         hint = f"did you mean {PACKAGED}?" if get_close_matches(str(name), [PACKAGED]) else "check the path"
         raise CheckpointError(f"{path} is not a folder with a model; train one with `legenda train`, or {hint}")

@@ -38,6 +38,11 @@ def shorten(message: str) -> str:
     return message if len(message) <= 2 * _HALF else f"{message[:_HALF]} ... {message[-_HALF:]}"
 
 
+def counted(number: int, nouns: str, form: str = "") -> str:
+    """Return a number and its noun, given as a regular plural: "1 image" or "2 images"; form: that of the number."""
+    return f"{number:{form}} {nouns.removesuffix('s') if number == 1 else nouns}"
+
+
 class _SafeStream:
     """A text stream that escapes what is written to it, also where its encoding lacks a character."""
 

@@ -125,4 +125,4 @@ def test_folders_of_seeds_are_compared_by_pairs_of_runs(run_command, tmp_path):
     (tmp_path / "a" / "seed1" / CONFIG).unlink()
     (tmp_path / "a" / "seed2" / CONFIG).unlink()
     (tmp_path / "a" / "seed3" / CONFIG).unlink()
-    assert "1 seeds in common" in run_command(f"compare {tmp_path / 'a'} {tmp_path / 'b'} --split test")[2]
+    assert "1 seed in common" in run_command(f"compare {tmp_path / 'a'} {tmp_path / 'b'} --split test")[2]

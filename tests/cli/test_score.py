@@ -161,7 +161,7 @@ INVALID = [
     (
         {"1": "a", "2": "b", "3": "c", "4": "d", "5": "e"},
         "",
-        "odd.json has captions for 1 images without references, such as 5",
+        "odd.json has captions for 1 image without references, such as 5",
     ),
     ({"1": "a", "2": "b"}, "", "odd.json lacks 2 of the 4 images with references, such as 3"),
     (PREDICTIONS, "--metrics BLEU CIDER", "there is no metric 'CIDER'; did you mean CIDEr?"),

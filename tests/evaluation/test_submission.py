@@ -75,7 +75,7 @@ def test_both_files_have_the_format_of_the_server(submit, coco, tmp_path):
     ("ids", "extractor", "message"),
     [
         (None, "", "--submission-dir also captions test2014; name its features with --test-features"),
-        (("1",), "mine-1", "names 1 images of test2014, but COCO's server takes captions of all 2 or none"),
+        (("1",), "mine-1", "names 1 image of test2014, but COCO's server takes captions of all 2 or none"),
         (("1", "dog"), "mine-1", "holds dog, which is not an image of test2014"),
         (TEST, "yours-1", "was made by the extractor yours-1, but"),
     ],

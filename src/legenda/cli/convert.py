@@ -35,7 +35,7 @@ def run(options: ConvertOptions) -> None:
         raise ConfigError("name the feature stores to read and, last, the one to write")
     from legenda.features.convert import convert
     from legenda.io import locked
-    from legenda.terminal import progress_bar
+    from legenda.terminal import counted, progress_bar
 
     *sources, out = options.paths
     dtype = "float16" if options.float16 else "float32"
@@ -51,7 +51,7 @@ def run(options: ConvertOptions) -> None:
         )
     boxes = "with boxes" if report.has_boxes else "without boxes"
     print(
-        f"{out}: {report.images} images, {report.regions} regions of width {report.feature_dim} in {dtype}, {boxes}, "
-        f"by {report.extractor}; checksum {report.checksum}; "
+        f"{out}: {counted(report.images, 'images')}, {counted(report.regions, 'regions')} of width "
+        f"{report.feature_dim} in {dtype}, {boxes}, by {report.extractor}; checksum {report.checksum}; "
         f"{report.images / max(report.seconds, 1e-9):.0f} images/s"
     )

@@ -12,6 +12,7 @@ from legenda.cli.options import Flat, Search
 from legenda.compute import RunOptions
 from legenda.config import Config, PositiveInt
 from legenda.errors import ConfigError
+from legenda.terminal import counted
 
 
 class EvaluateOptions(Config):
@@ -87,7 +88,7 @@ def run(options: EvaluateOptions) -> None:
     for folder in seeds:
         print(folder)
         _evaluate(options.replace(run=folder))
-    title = f"{len(seeds)} seeds of {options.run}"
+    title = f"{counted(len(seeds), 'seeds')} of {options.run}"
     print_report(ScoringReport([title, seed_table(seed_scores(seeds, options.split))], {}, []), None)
 
 
@@ -114,7 +115,8 @@ def _evaluate(options: EvaluateOptions) -> None:
             submission_dir=options.submission_dir,
             algorithm=options.algorithm,
         )
-        print(f"{result.format_scores(split)}\n{result.examples} examples of {split}; predictions in {result.path}")
+        print(result.format_scores(split))
+        print(f"{counted(result.examples, 'examples')} of {split}; predictions in {result.path}")
         return
     members = [load_captioner_run(folder, options.compute).load_stage(options.stage) for folder in options.others]
     if options.submission_dir is not None:
@@ -123,7 +125,7 @@ def _evaluate(options: EvaluateOptions) -> None:
         files = evaluation.caption_coco_server(
             first, members, options.submission_dir, search, options.test_features, algorithm=options.algorithm
         )
-        print("\n".join(f"{path}: {count} images" for path, count in files.items()))
+        print("\n".join(f"{path}: {counted(count, 'images')}" for path, count in files.items()))
         return
     data = resolve_data(first, options.annotations, options.features, options.images)
     collapse = None if options.repeats == "auto" else options.repeats == "collapse"
@@ -132,4 +134,4 @@ def _evaluate(options: EvaluateOptions) -> None:
     )
     print(result.format_scores(split))
     searched = first.model.generation_config.replace(**search).describe()
-    print(f"{result.examples} images of {split}, {searched}; captions in {result.path}")
+    print(f"{counted(result.examples, 'images')} of {split}, {searched}; captions in {result.path}")

@@ -19,7 +19,7 @@ from legenda.images import FrameSampling
 from legenda.images.extractor import identify
 from legenda.images.files import Medium, find_names
 from legenda.jobs.engine import Load, run_job
-from legenda.terminal import progress_bar
+from legenda.terminal import counted, progress_bar
 
 if TYPE_CHECKING:
     import torch
@@ -121,7 +121,7 @@ def run(options: ExtractOptions) -> None:
     rate = (report.images - report.cached) / max(report.seconds, 1e-9)
     cached = f", {report.cached} of them by earlier calls" if report.cached else ""
     print(
-        f"{options.out}: {report.images} {medium}s by {extractor.name}{cached}, {rate:.1f} {medium}s/s, "
+        f"{options.out}: {counted(report.images, medium + 's')} by {extractor.name}{cached}, {rate:.1f} {medium}s/s, "
         f"{len(report.skipped)} skipped"
     )
     report_skipped([reason for _, reason in report.skipped], len(names), f"{medium}s")

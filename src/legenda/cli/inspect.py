@@ -13,6 +13,7 @@ from legenda.errors import ConfigError, DataError
 from legenda.hub import find_model
 from legenda.run_folder import CONFIG, WEIGHTS
 from legenda.runtime.captioner import is_exported
+from legenda.terminal import counted
 
 
 class InspectOptions(Config):
@@ -54,7 +55,7 @@ def run(options: InspectOptions) -> None:
         if options.verify and not problems:
             print("no problems found")
     if problems:
-        raise DataError(f"{options.path} has {len(problems)} problems, listed above")
+        raise DataError(f"{options.path} has {counted(len(problems), 'problems')}, listed above")
 
 
 def _inspect_path(name: str, *, verify: bool) -> tuple[Mapping[str, object], list[str]]:

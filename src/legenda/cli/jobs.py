@@ -10,7 +10,7 @@ from legenda.config import Config, PositiveInt
 from legenda.errors import ConfigError, DataError
 from legenda.images.shards import JobStats
 from legenda.jobs.engine import EngineName, require_ray
-from legenda.terminal import escape_controls
+from legenda.terminal import counted, escape_controls
 
 
 class JobOptions(Config):
@@ -59,8 +59,8 @@ def describe_shards(stats: JobStats, out: Path, images: str, done: str) -> None:
     by_call = stats.images - stats.cached
     rate = by_call / max(stats.seconds, 1e-9)
     print(
-        f"{stats.images} {images} in {stats.shards} shards of {out}, {stats.failed} of them failed; {by_call} by this "
-        f"call in {stats.seconds:.0f} s, {rate:.1f} {images}/s"
+        f"{counted(stats.images, images)} in {counted(stats.shards, 'shards')} of {out}, "
+        f"{stats.failed} of them failed; {by_call} by this call in {stats.seconds:.0f} s, {rate:.1f} {images}/s"
     )
     if stats.failed:
         raise DataError(

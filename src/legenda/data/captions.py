@@ -23,6 +23,7 @@ from legenda.features.readers import open_features
 from legenda.images.extractor import ExtractorIdentity
 from legenda.io import without_gc
 from legenda.metrics.cider import COCO, DocumentFrequencies, coco_frequencies
+from legenda.terminal import counted
 from legenda.text import Vocabulary, ptb_tokenize
 from legenda.text.annotations import CaptionedImage, Restval, read_annotations
 from legenda.text.ngrams import number_tokens
@@ -151,7 +152,7 @@ class ScenesData(SceneCounts[CaptionDataset]):
 
     def open(self, progress: Callable[[str], None]) -> DataModule:
         """Draw the scenes and find their regions in the pixels."""
-        progress(f"drawing {self.train} scenes for training and {self.validation} for validation")
+        progress(f"drawing {counted(self.train, 'scenes')} for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
         vocabulary = Vocabulary.from_counts(train.tokenized.counts(), min_count=1)
         return DataModule(train, validation, vocabulary, FEATURE_DIM, True)
@@ -233,10 +234,10 @@ class CaptionedData(Data[CaptionDataset]):
         if self._lacks_tokens(images):
             progress(f"{self.source} lacks tokens; captions are split into runs of word characters instead")
         train, validation = (self._part(images, regions, name) for name in ("train", "val"))
-        progress(f"{len(train)} images to train on and {len(validation)} to validate")
+        progress(f"{counted(len(train), 'images')} to train on and {len(validation)} to validate")
         counts = Counter(train.tokenized.counts())
-        counted = {"train": [], "train_val": ["val"], "all": {image.split for image in images} - {"train"}}
-        others = [image for image in images if image.split in counted[self.vocabulary]]
+        further = {"train": [], "train_val": ["val"], "all": {image.split for image in images} - {"train"}}
+        others = [image for image in images if image.split in further[self.vocabulary]]
         counts.update(self._tokenize(others, images).counts())
         words = Vocabulary.from_counts(counts, min_count=self.min_count, special_tokens=self.special_tokens)
         return DataModule(

@@ -31,6 +31,7 @@ from legenda.metrics.scoring import (
     seed_comparison_table,
 )
 from legenda.run_folder import CONFIG, RunConfig, evaluation_path, find_seeds, read_config
+from legenda.terminal import counted
 
 _LOG = logging.getLogger(__name__)
 RANKING_METRIC = "CIDEr-D"
@@ -89,7 +90,7 @@ def compare_predictions(options: CompareOptions) -> ScoringReport:
     resampling = {"resamples": options.resamples, "seed": options.seed}
     report = ScoringReport([], dict(resampling), [])
     for name, side in (("first", a), ("second", b)):
-        title = f"{name}: {side.path}, {len(side.predictions)} examples"
+        title = f"{name}: {side.path}, {counted(len(side.predictions), 'examples')}"
         report.add_scores(name, title, side.scores, resampling, predictions=str(side.path))
     differences = compare(a.scores, b.scores, **resampling)
     differing = sum(a.predictions[key] != b.predictions[key] for key in a.predictions)
@@ -120,7 +121,9 @@ def compare_seeds(first: Path, second: Path, *, split: str = "val") -> ScoringRe
     runs = [{run.name: run for run in find_seeds(folder)} for folder in (first, second)]
     seeds = [name for name in runs[0] if name in runs[1]]
     if len(seeds) < 2:
-        raise ConfigError(f"{first} and {second} have {len(seeds)} seeds in common; train both with at least two")
+        raise ConfigError(
+            f"{first} and {second} have {counted(len(seeds), 'seeds')} in common; train both with at least two"
+        )
     a, b = (seed_scores([side[seed] for seed in seeds], split) for side in runs)
     report = ScoringReport([f"{len(seeds)} seeds of {first} and {second}"], {"seeds": seeds}, [])
     differences = compare_pairs(a, b)

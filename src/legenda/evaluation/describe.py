@@ -22,6 +22,7 @@ from legenda.metrics.resampling import Interval
 from legenda.models.checkpoint import changed_words, naming_file
 from legenda.models.registry import build_model, summarize
 from legenda.run_folder import CONFIG, HISTORY, STATE, evaluation_path, read_config, split_model
+from legenda.terminal import counted
 from legenda.training.checkpoint import read_history, read_progress
 
 __all__ = ["inspect_run", "push_run"]
@@ -176,7 +177,8 @@ def _describe_scores(run: Run, path: Path) -> Iterator[str]:
     scores: ScoreDict = content["scores"]
     bounds = _compute_intervals(run, content)
     number = content.get("images", content.get("examples"))
-    yield f"Split {content['split']}, {number} examples, beam {content['beam_size']}; 95 % intervals by bootstrap."
+    examples = counted(number, "examples") if isinstance(number, int) else "examples"
+    yield f"Split {content['split']}, {examples}, beam {content['beam_size']}; 95 % intervals by bootstrap."
     yield from ("", "| metric | score | interval |", "|---|---:|---|")
     for metric, value in scores.items():
         bound = bounds.get(metric)

@@ -37,7 +37,7 @@ from legenda.runtime.settings import Overrides, override
 from legenda.tasks.base import predict_split
 from legenda.tasks.captioning import collapse_repeats as collapse
 from legenda.tasks.captioning import generate_captions, score_captions
-from legenda.terminal import progress_bar
+from legenda.terminal import counted, progress_bar
 from legenda.text.annotations import CaptionedImage, read_annotations
 
 ScoreDict = dict[str, float | None]
@@ -138,7 +138,7 @@ def _coco_splits(run: CaptionerRun, test_features: Path | None) -> dict[str, Cap
     def check_count(name: str, count: int, source: Path) -> None:
         if count != IMAGE_COUNTS[name]:
             raise DataError(
-                f"{source} names {count} images of {name}, but COCO's server takes captions of all "
+                f"{source} names {counted(count, 'images')} of {name}, but COCO's server takes captions of all "
                 f"{IMAGE_COUNTS[name]} or none"
             )
 

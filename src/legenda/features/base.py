@@ -21,6 +21,7 @@ import numpy as np
 from legenda.errors import DataError, first_line
 from legenda.images.extractor import UNNAMED, ExtractorIdentity, ImageRegions, RegionArrays, check_regions, pack
 from legenda.io import coco_number
+from legenda.terminal import counted
 
 if TYPE_CHECKING:
     from legenda.regions import Regions
@@ -100,7 +101,9 @@ class FeatureStore(ABC):
         """
         positions = np.array([self.index(image) if isinstance(image, str) else image for image in images], np.int64)
         if ((positions < 0) | (positions >= len(self))).any():
-            raise DataError(f"{self.path} has {len(self)} images; ask for positions from 0 to {len(self) - 1} only")
+            raise DataError(
+                f"{self.path} has {counted(len(self), 'images')}; ask for positions from 0 to {len(self) - 1} only"
+            )
         return pack(self._read(positions.tolist()), self.feature_dim, self.has_boxes)
 
     def images(self, chosen: Sequence[int] | None = None) -> Iterator[Image]:

@@ -20,6 +20,7 @@ from legenda.features.packed import checked_images, write_store
 from legenda.features.readers import NOTE, WRITTEN_BY_LEGENDA, dataset_name, open_features, split_kind
 from legenda.images.extractor import UNNAMED, ExtractorIdentity
 from legenda.io import atomic_write, check_output, is_file_name, partial_path, write_json
+from legenda.terminal import counted
 from legenda.text.annotations import read_image_list
 
 Dtype = Literal["float16", "float32"]
@@ -144,7 +145,8 @@ def _find(ids: Path | None, stores: Sequence[FeatureStore]) -> list[Sequence[int
             chosen[entry[0]].append(entry[1])
     if missing:
         raise DataError(
-            f"{ids} lists {len(missing)} images that no store holds, such as {missing[0]}; extract them first"
+            f"{ids} lists {counted(len(missing), 'images')} that no store holds, such as {missing[0]}; extract what "
+            "is missing"
         )
     return [*chosen]
 
@@ -283,7 +285,7 @@ def inspect_store(
         "size": f"{sum(file.stat().st_size for file in files) / 1e6:,.1f} MB",
         "images": f"{count:,}, such as {store.ids[0]}",
         "extractor": str(extractor) + (f", version {extractor.version}" if extractor.version else ""),
-        "read": f"{len(positions):,} images, {len(problems):,} broken",
+        "read": f"{counted(len(positions), 'images', ',')}, {len(problems):,} broken",
         **stats,
     }
     return facts, problems

@@ -24,6 +24,7 @@ from legenda.images.files import ImageFile, check_ids, extract_batch, image_id, 
 from legenda.images.shards import ImageResult, Job, JobStats, digest_files, failure, open_job, process_here
 from legenda.images.video import extract_video
 from legenda.io import check_output, locked
+from legenda.terminal import counted
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,8 @@ def extract_missing(images: Sequence[Path], load: Callable[[], Extractor], out: 
     if report.skipped:
         names = ", ".join(Path(name).name for name, _ in report.skipped[:5])
         reason = report.skipped[0][1]
-        raise DataError(f"{len(report.skipped)} images of the captions have no features, such as {names}: {reason}")
+        count = counted(len(report.skipped), "images")
+        raise DataError(f"{count} of the captions could not be extracted, such as {names}: {reason}")
 
 
 def extract_file(

@@ -41,6 +41,7 @@ from legenda.io import (
     read_text,
     verified,
 )
+from legenda.terminal import counted
 
 _FORMAT = re.compile(r"legenda\.features\.(\d{1,9})", re.ASCII)
 _DTYPES = {"F16": "<f2", "F32": "<f4", "I64": "<i8"}
@@ -86,12 +87,14 @@ class PackedFeatureStore(FeatureStore):
             if entry["dtype"] not in types:
                 raise DataError(f"'{name}' of {path} is {entry['dtype']}, not {' or '.join(types)}; {_AGAIN}")
             if entry["shape"] != shape:
-                raise DataError(f"'{name}' of {path} has the shape {entry['shape']}, unlike its {len(self)} images")
+                raise DataError(
+                    f"'{name}' of {path} has the shape {entry['shape']}, unlike its {counted(len(self), 'images')}"
+                )
             values = data[slice(*entry["data_offsets"])].view(_DTYPES[entry["dtype"]])
             self._arrays[name] = values.reshape(shape)
         self._offsets = self._arrays["offsets"]
         if self._offsets[0] != 0 or self._offsets[-1] != rows or (self._offsets[1:] <= self._offsets[:-1]).any():
-            raise DataError(f"{path} has 'offsets' that do not fit its {len(self)} images; {_AGAIN}")
+            raise DataError(f"{path} has 'offsets' that do not fit its {counted(len(self), 'images')}; {_AGAIN}")
 
     def load(self, position: int) -> ImageRegions:
         """Return the features and boxes of one image as they are stored."""

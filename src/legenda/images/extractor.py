@@ -21,6 +21,7 @@ from legenda.config import Config, NonNegativeInt, PositiveFloat, PositiveInt, P
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.io import parse_json
 from legenda.registry import reason_of
+from legenda.terminal import counted
 
 TOLERANCE = 0.01
 """The largest difference of two fingerprints of one extractor, relative to the size of its features."""
@@ -290,7 +291,7 @@ def run_extractor(extractor: Extractor, images: list[Image.Image], names: Sequen
     LegendaError, or returns anything but regions. Warn of images unlike those that its models are trained on.
     """
     first, last = Path(names[0]).name, Path(names[-1]).name
-    where = f"the extractor {extractor.name}, called with {len(images)} images ({first} to {last}),"
+    where = f"the extractor {extractor.name}, called with {counted(len(images), 'images')} ({first} to {last}),"
     try:
         regions = extractor.extract(images)
     except LegendaError as error:

@@ -39,6 +39,7 @@ from legenda.metrics import (
 from legenda.metrics.cider import COCO, coco_frequencies
 from legenda.metrics.evaluation import as_tokens, describe_metrics, resolve_document_frequencies
 from legenda.metrics.resampling import students_interval
+from legenda.terminal import counted
 from legenda.text.annotations import SHARDS, listed_rows, load_annotations, parse_captions
 from legenda.text.ngrams import Comparison
 from legenda.text.tables import Columns, Row, image_name, is_json, read_rows
@@ -290,7 +291,10 @@ def score_files(options: ScoreOptions, add_scores: AddScores | None = None) -> S
             f"as they are, the first of image {empty[0]}"
         )
     size = report.results["vocabulary"] = vocabulary_size(captions)
-    report.tables.append(f"{len(captions)} captions of {len(predictions)} images use {size} different words")
+    report.tables.append(
+        f"{counted(len(captions), 'captions')} of {counted(len(predictions), 'images')} "
+        f"{'uses' if len(captions) == 1 else 'use'} {counted(size, 'different words')}"
+    )
     if options.train_captions is not None:
         known = [caption for group in read_references(options.train_captions).values() for caption in group]
         novel = report.results["novel"] = novel_fraction(captions, known)
@@ -323,7 +327,7 @@ def _score_captions(
         if frequencies is None and (notice := _describe_coincidence(scores, references)) is not None:
             report.notices.append(notice)
         source = "" if scores.df is None else f"; document frequencies of {scores.documents} images: {scores.df}"
-        results = report.add_scores(name, f"{name}: {len(first)} images{source}", scores, resampling)
+        results = report.add_scores(name, f"{name}: {counted(len(first), 'images')}{source}", scores, resampling)
         if options.compare_with is not None:
             second = _match(options, options.compare_with, others, known, subset=subset)
             if set(second) != set(first):
@@ -368,7 +372,8 @@ def _score_samples(options: ScoreOptions, predictions: Captions) -> ScoringRepor
     measures = (("distinct", diversity.distinct), ("mBLEU", diversity.mbleu))
     rows = [(f"{kind}-{n}", value) for kind, values in measures for n, value in enumerate(values, start=1)]
     tables = [
-        f"diversity of {len(samples)} images; self-CIDEr's document frequencies of {diversity.documents}: {source}",
+        f"diversity of {counted(len(samples), 'images')}; self-CIDEr's document frequencies of "
+        f"{diversity.documents}: {source}",
         _table(("measure", "value"), [*rows, ("self-CIDEr", diversity.self_cider)]),
         "each caption scored alone, mean over images",
         _table(("metric", "best caption", "mean caption"), ((name, o.best, o.mean) for name, o in oracles.items())),
@@ -402,7 +407,7 @@ def _match(
     extra = [image for image in predictions if image not in references]
     if extra and not (subset or options.only_referenced):
         raise DataError(
-            f"{path} has captions for {len(extra)} images without references, such as {extra[0]}; "
+            f"{path} has captions for {counted(len(extra), 'images')} without references, such as {extra[0]}; "
             "add --only-referenced, or name other references"
         )
     return {image: prediction for image, prediction in predictions.items() if image in references}

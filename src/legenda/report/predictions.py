@@ -21,6 +21,7 @@ from legenda.metrics.scoring import load_references, read_single_predictions
 from legenda.report.images import ReportImage, match_photographs
 from legenda.report.page import ExampleCard, ModelRun, Report, ScoreColumn, write_report
 from legenda.run_folder import shortest_names
+from legenda.terminal import counted
 
 SCENE_METRICS = {
     "truth": "share of captions that are true as a whole, over all scenes",
@@ -84,11 +85,11 @@ def write_prediction_report(
     if len(shown) < len(ids):
         notes.append(f"{len(shown)} of {len(ids):,} images are shown, with the best, the worst and the most different.")
     if missing_images := len(shown) - len(photographs):
-        notes.append(f"{missing_images} images were not found; name their folder with --images.")
+        notes.append(f"{not_found(missing_images)}; name their folder with --images.")
     count = "One file" if len(names) == 1 else f"{len(names)} files"
     report = Report(
         title=" against ".join(names),
-        lead=f"{count} of captions, {len(ids):,} images.",
+        lead=f"{count} of captions, {counted(len(ids), 'images', ',')}.",
         columns=score_columns(metric for result in results.values() for metric in result.scores),
         runs=[ModelRun.of(name, "captions in a file", results) for name in results],
         examples=cards,
@@ -144,9 +145,15 @@ def summarize(report: Report, results: Mapping[str, EvaluationResult], path: Pat
         lines.append(f"{name}: {'  '.join(f'{key} {_format(metric)}' for key, metric in known.items())}")
     size = path.stat().st_size / 1e6
     lines.append(
-        f"{path.resolve()}: {len(report.examples)} {report.noun}, {size:.1f} MB, which opens in a browser offline"
+        f"{path.resolve()}: {counted(len(report.examples), report.noun)}, {size:.1f} MB, which opens in a browser "
+        "offline"
     )
     return "\n".join(lines)
+
+
+def not_found(count: int) -> str:
+    """Return the start of a note about a number of images without a file."""
+    return f"{counted(count, 'images')} {'was' if count == 1 else 'were'} not found"
 
 
 def _format(metric: MetricWithCI) -> str:

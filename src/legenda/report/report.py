@@ -26,10 +26,11 @@ from legenda.regions import Regions
 from legenda.report.images import ReportImage, find_images_by_name, resolve_images
 from legenda.report.overlay import average_heads, blank_canvas, draw_caption_attention, write_sheet
 from legenda.report.page import ExampleCard, ModelRun, Report, ReportOptions, ScoreColumn, encoded_size, write_report
-from legenda.report.predictions import score_columns, score_with_intervals, select_examples, summarize
+from legenda.report.predictions import not_found, score_columns, score_with_intervals, select_examples, summarize
 from legenda.run_folder import HISTORY, find_seeds, stages_of
 from legenda.runtime.settings import Overrides
 from legenda.tasks.reporting import ReportedTask
+from legenda.terminal import counted
 from legenda.training.checkpoint import read_history
 
 _MAX_OPTIONS = 4
@@ -73,7 +74,7 @@ def write_caption_report(
     notes = []
     if missing := sum(not image.found for image in images.values()):
         folder = options.images or "the folder of the annotations"
-        notes.append(f"{missing} images were not found in {folder}; their regions are drawn on a blank canvas.")
+        notes.append(f"{not_found(missing)} in {folder}; a blank canvas shows the regions instead.")
     no_boxes = {name for by_run in captions.values() for name, caption in by_run.items() if not caption.has_boxes}
     if no_boxes:
         notes.append(f"The features of {', '.join(sorted(no_boxes))} have no boxes, so no attention is shown for them.")
@@ -91,7 +92,8 @@ def write_caption_report(
     if options.overlays is None:
         return summary
     by_id = {split.ids[position]: (images[position], captions[position]) for position in positions}
-    return f"{summary}\n{options.overlays}: {_write_overlays(options.overlays, by_id, options.head)} attention sheets"
+    sheets = counted(_write_overlays(options.overlays, by_id, options.head), "attention sheets")
+    return f"{summary}\n{options.overlays}: {sheets}"
 
 
 def write_task_report(
@@ -128,7 +130,7 @@ def write_task_report(
     notes = []
     if missing := sum(image is None for image in images.values()):
         folder = options.images or "the folders of the data"
-        notes.append(f"{missing} images were not found in {folder}; name their folder with --images.")
+        notes.append(f"{not_found(missing)} in {folder}; name their folder with --images.")
     columns = [
         ScoreColumn(name, name, description, percent=result.scores[name].is_fraction)
         for name, description in task.metric_descriptions.items()
@@ -210,7 +212,7 @@ def _write_page(
     models = "One model" if len(runs) == 1 else f"{len(runs)} models"
     report = Report(
         title=" against ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} and {names[-1]}",
-        lead=f"{models}, {count:,} {noun} of the split {options.split}{lead}",
+        lead=f"{models}, {counted(count, noun, ',')} of the split {options.split}{lead}",
         columns=columns,
         runs=model_runs(runs, results),
         examples=examples,

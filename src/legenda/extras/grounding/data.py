@@ -36,6 +36,7 @@ from legenda.extras.vqa.text import tokenize_question
 from legenda.features.base import ConcatFeatureStore
 from legenda.features.readers import open_stores
 from legenda.io import read_json, read_pickle
+from legenda.terminal import counted
 from legenda.text.annotations import read_annotations
 
 HIT = 0.5
@@ -395,7 +396,7 @@ class SceneExpressionsData(SceneCounts[ExpressionDataset]):
 
     def open(self, progress: Callable[[str], None]) -> CoAttentionDataModule:
         """Draw the scenes, find their regions in the pixels and refer to their things."""
-        progress(f"drawing {self.train} scenes for training and {self.validation} for validation")
+        progress(f"drawing {counted(self.train, 'scenes')} for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
         return CoAttentionDataModule(train, validation, words_of(train.examples), FEATURE_DIM, _MOST_WORDS)
 

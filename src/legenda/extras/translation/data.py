@@ -21,6 +21,7 @@ from legenda.extras.translation.subwords import (
     build_subword_vocabulary,
 )
 from legenda.io import read_bytes
+from legenda.terminal import counted
 from legenda.text import Vocabulary
 
 __all__ = ["ParallelData", "ParallelDataset", "read_parallel"]
@@ -139,7 +140,7 @@ def read_parallel(source: Path, *references: Path) -> ParallelDataset:
     translations = [_lines(path) for path in references]
     for path, lines in zip(references, translations, strict=True):
         if len(lines) != len(sentences):
-            raise DataError(f"{source} has {len(sentences)} lines but {path} has {len(lines)}; {_HINT}")
+            raise DataError(f"{source} has {counted(len(sentences), 'lines')} but {path} has {len(lines)}; {_HINT}")
     numbers = tuple(map(str, range(1, len(sentences) + 1)))
     return ParallelDataset(numbers, tuple(sentences), tuple(zip(*translations, strict=True)), str(source))
 
@@ -199,7 +200,7 @@ class NumberWordsData(SplitSizes[ParallelDataset]):
 
     def open(self, progress: Callable[[str], None]) -> ParallelDataModule:
         """Spell the numbers; every word is a piece."""
-        progress(f"spelling {self.train} numbers for training and {self.validation} for validation")
+        progress(f"spelling {counted(self.train, 'numbers')} for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
         words = BPETokenizer()
         return ParallelDataModule(train, validation, words, build_subword_vocabulary(words, train.lines), max_length=16)

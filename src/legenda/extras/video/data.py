@@ -22,6 +22,7 @@ from legenda.data.scenes.pixels import FEATURE_DIM, draw_scene, find_things
 from legenda.data.scenes.scene import COLORS, SHAPES, Scene, Thing
 from legenda.images.extractor import ExtractorIdentity
 from legenda.regions import Regions
+from legenda.terminal import counted
 from legenda.text import Vocabulary
 
 FRAMES = 6
@@ -122,7 +123,7 @@ class MovingScenesData(SplitSizes):
 
     def open(self, progress: Callable[[str], None]) -> DataModule:
         """Draw the frames and finds their things in the pixels."""
-        progress(f"drawing {self.train} moving scenes for training and {self.validation} for validation")
+        progress(f"drawing {counted(self.train, 'moving scenes')} for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
         vocabulary = Vocabulary.from_counts(train.tokenized.counts(), min_count=1)
         return DataModule(train, validation, vocabulary, _VIDEO_FEATURE_DIM, False)

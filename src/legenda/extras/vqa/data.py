@@ -37,6 +37,7 @@ from legenda.extras.vqa.text import AnswerVocabulary, QuestionVocabulary, read_a
 from legenda.features.readers import open_stores
 from legenda.io import read_json, read_text, verified
 from legenda.metrics.vqa import Annotation, evaluate_vqa, normalize_answer, parse_answers
+from legenda.terminal import counted
 
 QuestionType = Literal["near", "size", "stand", "count", "existence", "color", "shape"]
 
@@ -395,7 +396,7 @@ class SceneQuestionsData(SceneCounts[QuestionDataset]):
 
     def open(self, progress: Callable[[str], None]) -> CoAttentionDataModule:
         """Draw the scenes, find their regions in the pixels and ask about them."""
-        progress(f"drawing {self.train} scenes for training and {self.validation} for validation")
+        progress(f"drawing {counted(self.train, 'scenes')} for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
         seen = (annotation.answers[0] for annotation in train.annotations.values())
         answers = AnswerVocabulary.build(seen, min_count=1)

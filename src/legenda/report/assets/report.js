@@ -244,7 +244,7 @@
     if (examples.length === 0) return;
     const entries = examples.map((example) => createCard(example, runs, { scoreName, verdicts }));
     const heads = createHeadChoice(entries.map(({ viewer }) => viewer));
-    const count = html("p", { class: "status" }, `${examples.length} ${noun}`);
+    const count = html("p", { class: "status" }, `${examples.length} ${examples.length === 1 ? noun.replace(/s$/, "") : noun}`);
     const cards = entries.map(({ card }) => card);
     section("examples").append(createHint(examples) ?? "", html("div", { class: "choices" }, heads, count),
       html("div", { class: "cards" }, ...cards.slice(0, FIRST)));
