@@ -4,7 +4,9 @@ import numpy as np
 from PIL import Image
 from scipy import ndimage
 
-from legenda.report.overlay import average_heads, blank_canvas, draw_overlay, draw_words
+from legenda.photo.regions import Thing
+from legenda.pipeline import GeneratedCaption, ImageCaptions
+from legenda.report.overlay import average_heads, blank_canvas, boxes_sheet, draw_overlay, draw_words
 
 RED = (224, 0, 43)
 PAPER = (250, 249, 246)
@@ -59,3 +61,12 @@ def test_a_blank_canvas_shows_where_regions_lie():
     assert (columns.min(), columns.max()) == (38, 153)
     assert (rows.min(), rows.max()) == (86, 201)
     assert not different[144, 100]  # only its outline
+
+
+def test_things_of_one_class_have_one_color_whatever_their_scores():
+    boxes = (0.1, 0.3, 0.4, 0.9), (0.6, 0.3, 0.9, 0.9)
+    things = tuple(Thing("dog", score, box) for score, box in zip((1.0, 0.53), boxes, strict=True))
+    caption = GeneratedCaption((), (), 0.0, 0.0, np.zeros((0, 1, 0)), np.zeros((0, 4)), things)
+    sheet = boxes_sheet(ImageCaptions("a.png", (caption,), pixels=_grey(200, 200)))
+    first, second = (sheet.getpixel((round(200 * box[0]), 120)) for box in boxes)
+    assert first == second != _grey().getpixel((0, 0))

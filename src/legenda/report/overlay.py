@@ -220,12 +220,12 @@ def boxes_sheet(result: ImageCaptions) -> Image.Image:
         else result.pixels.convert("RGB")
     )
     if caption.things is None:
-        named = [("", box) for box in caption.boxes.tolist()]
+        named = [("", "", box) for box in caption.boxes.tolist()]
     else:
-        named = [(f"{thing.label} {thing.score:.2f}", list(thing.box)) for thing in reversed(caption.things)]
+        named = [(thing.label, f"{thing.label} {thing.score:.2f}", thing.box) for thing in reversed(caption.things)]
     draw, width = ImageDraw.Draw(image), max(2, round(min(image.size) / 200))
-    for text, box in named:
-        color = _COLORS[zlib.crc32(text.partition(" 0")[0].encode()) % len(_COLORS)] if text else _RED
+    for name, text, box in named:
+        color = _COLORS[zlib.crc32(name.encode()) % len(_COLORS)] if name else _RED
         (corner,) = _pixel_boxes(np.array([box], float), image)
         draw.rectangle(corner, outline=color, width=width)
         if text:
