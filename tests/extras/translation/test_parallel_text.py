@@ -37,6 +37,11 @@ def test_lines_belong_together_gzipped_or_not(data):
     assert split.source.endswith("test_2016_flickr.en")
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_sentence(folder, data):
+    (folder / "val.en").write_text("\n".join(EN) + "\n", encoding="utf-8-sig")
+    assert data.split("val").sentences == tuple(EN)
+
+
 def test_subwords_are_learned_from_both_languages_of_the_training_text(data):
     messages = []
     opened = data.open(messages.append)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from codecs import BOM_UTF8
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -154,7 +155,8 @@ def _file(folder: Path, name: str) -> Path:
 def _lines(path: Path) -> Sequence[str]:
     """Return the lines of a file, each without the spaces around it."""
     lines = []
-    for number, line in enumerate(read_bytes(path, _HINT).removesuffix(b"\n").split(b"\n"), start=1):
+    content = read_bytes(path, _HINT).removeprefix(BOM_UTF8).removesuffix(b"\n")
+    for number, line in enumerate(content.split(b"\n"), start=1):  # WMT's lines hold carriage returns
         try:
             lines.append(line.decode().strip())
         except UnicodeDecodeError as error:
