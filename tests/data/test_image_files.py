@@ -13,6 +13,7 @@ from legenda.cli.main import main
 from legenda.data import image_files
 from legenda.data.image_files import ImageData
 from legenda.errors import ConfigError, DataError
+from legenda.evaluation.runs import replace_features
 from legenda.extractors import load_extractor
 from legenda.extractors.backbone import to_pixels
 from legenda.models.backbone import load_backbone
@@ -120,6 +121,12 @@ def test_a_trained_backbone_is_saved_with_the_captioner(table, backbone, tmp_pat
     assert generated.boxes.shape == (16, 4)
     main(["export", str(out), "--out", str(tmp_path / "exported"), "--format", "torch"])
     assert (tmp_path / "exported" / "encoder.pt2").is_file()
+
+
+def test_features_in_place_of_a_trained_backbone_are_refused(table):
+    """The model reads pixels; a store that it is given would be ignored."""
+    with pytest.raises(ConfigError, match="--features"):
+        replace_features(ImageData(annotations=table, train_backbone=True), table.parent / "f.safetensors")
 
 
 def test_augmentation_and_batch_statistics(resnet):

@@ -379,6 +379,8 @@ def replace_features(data: Data, features: Path | None) -> Data:
         return data
     if not hasattr(data, "features"):
         raise ConfigError(f"the data {data.kind!r} are read from no feature store; leave out --features")
+    if getattr(data, "train_backbone", False):
+        raise ConfigError("the model has a backbone of its own, which reads the images; leave out --features")
     return data.replace(features=(features,) if isinstance(data.features, tuple) else features)
 
 
