@@ -34,9 +34,9 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 _HOST = re.compile(r"(?:\[([^\s/?#@\[\]]+)\]|([^\s:/?#@\[\]]+))(?::[0-9]*)?")
 _MAX_CONNECTIONS = 256
 _SHUTDOWN_S = 5
+"""Seconds that requests at work have to be answered when the server stops."""
 _MAX_DISCARDED, _DISCARD_S = 256 << 20, 10
 """Bytes and seconds for which the body of a refused request is read after the answer."""
-"""Seconds that requests at work have to be answered when the server stops."""
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",  # with none, browsers send forms with the origin "null"
