@@ -231,7 +231,7 @@ def _read_daquar(path: Path) -> list[Question]:
     equal to it. Answers that list several things are one answer each. The type of a question is its first two words.
     Raises DataError, naming the file and the row, for what is missing.
     """
-    text = read_text(path, "name a CSV of DAQUAR").removeprefix("\ufeff")
+    text = read_text(path, "name a CSV of DAQUAR")
     reader = csv.DictReader(io.StringIO(text, newline=""))
     rows = verified(lambda: list(reader), path, "check its quotation marks")
     questions = []
