@@ -196,6 +196,13 @@ def test_every_kind_is_opened_twice_and_read_in_processes_after_the_parent(tmp_p
 CORNERS = [[0, 0, 1 / 3, 0.5], [1 / 3, 0, 2 / 3, 0.5], [2 / 3, 0, 1, 0.5], [0, 0.5, 1 / 3, 1]]
 
 
+def test_metadata_of_other_programs_is_no_image(tmp_path):
+    """A Mac leaves a file ._9.npz beside 9.npz on disks of other systems and in archives."""
+    folder = write_cocobu(tmp_path)
+    (folder / "._9.npz").write_bytes(b"Mac OS X")
+    assert sorted(open_features(folder).ids) == sorted(IDS)
+
+
 def test_grids_have_the_boxes_of_their_cells_line_by_line(tmp_path):
     grid = np.arange(2 * 3 * 4, dtype=np.float32).reshape(2, 3, 4)
     with h5py.File(tmp_path / "f.hdf5", "w") as file:

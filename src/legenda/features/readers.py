@@ -366,9 +366,11 @@ class FolderStore(ReleasedStore):
 
 
 def _find_files(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield image and file name of every file, in the order of the names."""
+    """Yield image and file name of every file, in the order of the names; a leading dot marks other programs' files."""
     seen: dict[str, str] = {}
     for name in sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(_ENDINGS)):
+        if name.startswith("."):
+            continue
         image = name[:-4]
         if image.lower().endswith(_IMAGE_SUFFIXES):
             image = image.rpartition(".")[0]
