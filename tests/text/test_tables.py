@@ -98,6 +98,19 @@ def test_folders_are_tables(tmp_path, name):
     assert {image.id: image.split for image in images} == by_folder
 
 
+def test_metadata_of_other_programs_is_no_table_and_no_list(tmp_path):
+    """A Mac leaves a file ._a.csv beside a.csv on disks of other systems and in archives."""
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "captions.csv").write_text("file,caption\na.jpg,a dog\nb.jpg,a cat\n")
+    (tmp_path / "lists" / "train.txt").write_text("a.jpg\n")
+    (tmp_path / "lists" / "val.txt").write_text("b.jpg\n")
+    for name in ("captions.csv", "lists/train.txt"):
+        path = tmp_path / name
+        path.with_name(f"._{path.name}").write_bytes(b"\x00\x05\x16\x07Mac OS X")
+    images = read_annotations(tmp_path, lists=tmp_path / "lists")
+    assert [(image.id, image.split) for image in images] == [("a", "train"), ("b", "val")]
+
+
 def test_files_of_a_folder_are_below_it(tmp_path):
     images = read_annotations(folder_of(tmp_path / "mine", FOLDERS["hub"]))
     assert [image.file for image in images] == ["train/0.jpg", "validation/1.jpg"]

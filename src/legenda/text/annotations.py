@@ -192,7 +192,8 @@ def load_annotations(path: Path, columns: Columns | None = None) -> Annotations:
 def _read_folder(folder: Path, columns: Columns) -> Annotations:
     """Read COCO's or videos' files of a folder, or its tables, or the text files beside its images."""
     for pattern in _IN_FOLDERS:
-        if files := sorted(file for end in (".json", ".json.gz") for file in folder.glob(pattern + end)):
+        named = (file for end in (".json", ".json.gz") for file in folder.glob(pattern + end))
+        if files := sorted(file for file in named if not file.name.startswith(".")):
             parts = [(_named_split(file), _read_file(file, columns)) for file in files]
             captions_of = {caption: image for _, part in parts for caption, image in part.captions_of.items()}
             images = [
@@ -206,7 +207,7 @@ def _read_folder(folder: Path, columns: Columns) -> Annotations:
     if tables := sorted(file for name in _METADATA for file in folder.rglob(name)):
         rows = [_below(row, file.parent.relative_to(folder)) for file in tables for row in _rows_in(file, columns)]
         return _of_rows(_with_folders(rows), folder)
-    tables = [file for file in sorted(folder.iterdir()) if file.name.endswith(_TABLES)]
+    tables = [file for file in sorted(folder.glob("[!.]*")) if file.name.endswith(_TABLES)]
     if rows := text_beside_images(folder, without_images=not tables):
         return _of_rows(_with_folders(rows), folder)
     if not tables:
@@ -461,7 +462,7 @@ def _by_lists(images: list[CaptionedImage], folder: Path, captions_of: Mapping[s
     names = {alias(image): image.id for alias in aliases for image in images}  # the strictest is written last
     split_of: dict[str, str] = {}
     seen: set[str] = set()
-    for file in sorted([*folder.glob("*.txt"), *folder.glob("*.npy")]):
+    for file in sorted([*folder.glob("[!.]*.txt"), *folder.glob("[!.]*.npy")]):
         words = [word for word in re.split(r"[^a-z]+", file.stem.lower()) if word in SPLITS]
         if not words:
             continue  # a README, or a list of something else
