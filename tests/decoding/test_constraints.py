@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from legenda.data.captions import ScenesData
 from legenda.decoding import beam_search
 from legenda.errors import ConfigError
+from legenda.tasks.base import set_vocabulary
+from legenda.text import Vocabulary
 
 EOS = 0
 ALL = 1 + 3 + 9 + 27 + 81
@@ -73,3 +75,17 @@ def test_the_command_line_takes_words_and_alternatives(run, run_command, tmp_pat
     assert "'bluu'" in err
     assert not (tmp_path / "c.json").exists()
     assert run_command(f"{command} --do-sample --must red")[0] == 2
+
+
+def test_the_words_and_the_samples_of_model_caption(build, regions):
+    vocabulary = Vocabulary.build([["red", "blue", "dog", "cat"]], min_count=1)
+    model = build(vocab_size=len(vocabulary))
+    set_vocabulary(model, vocabulary)
+    for must in (("blue",), ["Blue", "dog|cat"]):
+        for caption in model.caption(regions, must=must, max_length=6):
+            assert "blue" in caption
+    assert model.caption(regions, forbidden_last_words=["red"])
+    samples = [model.caption(regions, do_sample=True, seed=seed, max_length=6) for seed in (1, 1, 2)]
+    assert samples[0] == samples[1] != samples[2]
+    with pytest.raises(ConfigError, match="no word 'bluu'"):
+        model.caption(regions, must=["bluu"])

@@ -15,8 +15,8 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from legenda.config import Config, NonNegativeInt, PositiveInt, Probability, to_json
-from legenda.decoding import beam_search
-from legenda.decoding.generation import Decoder, GenerationConfig, resolve_config
+from legenda.decoding.generation import Decoder, GenerationConfig
+from legenda.decoding.search import search
 from legenda.errors import CheckpointError, DataError
 from legenda.hub import CARD, upload_folder
 from legenda.io import FORMAT_VERSION, write_json, write_text
@@ -25,6 +25,7 @@ from legenda.models.packing import PackedWeights, packed
 from legenda.models.weights import save_weights
 from legenda.regions import Memory, Regions, as_regions, first_regions, hide_regions
 from legenda.run_folder import CONFIG, VOCABULARY
+from legenda.runtime.settings import override
 from legenda.text import Vocabulary
 from legenda.text.vocabulary import TokenList
 
@@ -292,15 +293,16 @@ class Captioner(Model[CaptionerConfig, Vocabulary]):
         return self.decoder(tokens, self.encode(regions), real)
 
     def caption(self, regions: Regions | Tensor, **overrides: object) -> list[str]:
-        """Return the best caption of each image by beam search, as text, in evaluation mode.
+        """Return the best caption of each image, or with do_sample=True a sample, as text, in evaluation mode.
 
-        overrides: fields of `generation_config`, such as beam_size=5 or max_length=16. Raise CheckpointError where the
-        model has no vocabulary (it was created, not loaded or trained).
+        overrides: fields of `generation_config`, such as beam_size=5, max_length=16 or must=["dog"]. Raise
+        CheckpointError where the model has no vocabulary (it was created, not loaded or trained), and ConfigError for a
+        wrong field.
         """
         vocabulary = self.require_vocabulary()
+        config = override(self.generation_config, overrides, vocabulary)
         with inference(self) as model:
-            config = resolve_config(model, None, overrides)
-            output = beam_search(model, regions, num_return_sequences=1, generation_config=config)
+            output = search(model, as_regions(regions), config)
         return [vocabulary.decode(row[0].tolist()) for row in output.tokens]
 
 
