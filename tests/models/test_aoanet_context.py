@@ -1,9 +1,12 @@
 """AoANet's decoders of Figure 7."""
 
+import dataclasses
+
 import pytest
 import torch
 
 import legenda
+from legenda.errors import DataError
 
 
 @torch.no_grad()
@@ -25,3 +28,11 @@ def test_the_base_decoder_as_printed_has_a_linear_context_and_as_released_a_relu
         expected = model.decoder.linear(torch.cat([values, state.hidden], dim=-1))
         assert (expected < 0).any()
         torch.testing.assert_close(state.context, expected if variant == "paper" else expected.relu())
+
+
+def test_a_global_feature_of_another_width_is_refused(draw_regions):
+    sizes = {"vocab_size": 9, "feature_dim": 6, "dim": 8, "num_heads": 2, "num_layers": 1}
+    regions = dataclasses.replace(draw_regions((3, 2), dim=6), global_feature=torch.zeros(2, 5))
+    with pytest.raises(DataError, match="5 channels"):
+        legenda.create_model("aoanet", mean_feats=False, **sizes).encode(regions)
+    legenda.create_model("aoanet", **sizes).encode(regions)  # reads none

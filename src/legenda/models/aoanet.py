@@ -26,7 +26,7 @@ from legenda.attention.geometry import BOX_EMBEDDINGS
 from legenda.attention.multi_head import Dropout
 from legenda.config import Count, NonNegativeCount, PositiveInt, Probability
 from legenda.decoding.generation import Decoder, RowState
-from legenda.errors import ConfigError
+from legenda.errors import ConfigError, DataError
 from legenda.models.base import CaptionerConfig, Encoder
 from legenda.models.layers import FeedForward, WordLSTM, run_packed_lstm
 from legenda.models.packing import LinearMap
@@ -218,6 +218,11 @@ class AoANetEncoder(Encoder):
         vector = regions.global_feature
         if vector is None:
             vector = masked_mean(features, regions.mask_or_ones)
+        if vector.shape[1] != features.shape[2]:
+            raise DataError(
+                f"the global feature has {vector.shape[1]} channels but this model reads {features.shape[2]}, as many "
+                "as in the features of regions; use those of one extractor, or create it with mean_feats=True"
+            )
         return self.dropout(F.relu(self.global_embedding(vector)))
 
     @torch.no_grad()
