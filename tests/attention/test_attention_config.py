@@ -61,7 +61,7 @@ def attended(attention, geometry, regions, layer=1):
 )
 def test_any_two_together_know_no_order_and_no_padding(names, draw_regions):
     options = AttentionConfig(**{key: value for name in names for key, value in ALONE[name].items()})
-    options.check(DIM)
+    options.check(DIM, 2)
     attention, geometry = build(options)
     regions = draw_regions((6, 3), dim=DIM).to(dtype=torch.float64)
     found = attended(attention, geometry, regions)
@@ -172,11 +172,12 @@ def test_a_mask_of_numbers_is_refused(attend, dtype):
         ({"geometry": "relative", "geometry_dim": 20}, "multiple of 8"),
         ({"drop_branch": 1.0}, r"drop_branch must be"),
         ({"attention_heads": 3}, "multiple of attention_heads=3"),
+        ({"branches": 2, "branch_layers": (1, 3)}, "branch_layers names layer 3 of 2"),
     ],
 )
 def test_options_that_cannot_be(options, message):
     with pytest.raises(LegendaError, match=message):
-        AttentionConfig(**options).check(DIM)
+        AttentionConfig(**options).check(DIM, 2)
 
 
 @torch.no_grad()
@@ -196,7 +197,7 @@ def test_parts_that_users_register(draw_regions):
     WINDOWS.register("same_row")(same_row)
     regions = draw_regions((4, 2), dim=DIM).to(dtype=torch.float64)
     options = AttentionConfig(distance="columns", window="same_row", geometry="sizes")
-    options.check(DIM)
+    options.check(DIM, 2)
     whole = attended(*build(options), regions, layer=0)
     assert whole.isfinite().all()
     for name in ("distance", "window", "geometry"):

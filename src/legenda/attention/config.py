@@ -227,8 +227,11 @@ class AttentionConfig(Config):
             merge(kind.options, self.attention_options, "attention_options")  # raises
         return self
 
-    def check(self, dim: int) -> None:
-        """Raise ConfigError where the options contradict each other or the encoder's number of channels, `dim`."""
+    def check(self, dim: int, num_layers: int) -> None:
+        """Raise ConfigError where the options contradict each other or the size of the encoder.
+
+        dim, num_layers: its channels and layers.
+        """
         if self.geometry not in GEOMETRIES and not self.biases:
             known = ", ".join(GEOMETRIES)
             raise ConfigError(f"geometry={self.geometry!r} is unknown; choose from {known}, or a sum such as query+key")
@@ -240,6 +243,8 @@ class AttentionConfig(Config):
             raise ConfigError(
                 f"dim={dim} must be a multiple of attention_heads={self.attention_heads}, or set head_dim"
             )
+        if (last := max(self.branch_layers, default=0)) > num_layers:
+            raise ConfigError(f"branch_layers names layer {last} of {num_layers}; leave it out or add layers")
 
     @property
     def declared(self) -> dict[str, object]:

@@ -106,7 +106,7 @@ class AoANetConfig(AttentionConfig, CaptionerConfig):
             )
         if self.recurrent and self.dim % 2:
             raise ConfigError(f"recurrent=True needs an even dim, not {self.dim}")
-        self.check(self.dim)
+        self.check(self.dim, self.num_layers)
         return self
 
     @property

@@ -50,7 +50,7 @@ class LayersConfig(AttentionConfig, ModelConfig):
     def _check_layers(self) -> LayersConfig:
         if self.dim % self.num_heads or self.dim % 2:
             raise ConfigError(f"dim={self.dim} must be even and a multiple of num_heads={self.num_heads}")
-        self.check(self.dim)
+        self.check(self.dim, self.num_layers)
         return self
 
     @property

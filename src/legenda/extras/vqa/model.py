@@ -67,7 +67,7 @@ class CoAttentionConfig(AttentionConfig, ModelConfig):
             raise ConfigError(f"dim={self.dim} must be a multiple of num_heads={self.num_heads}")
         if self.geometry in BOX_EMBEDDINGS:
             raise ConfigError(f"geometry={self.geometry!r} is for the Transformer; choose query, key or content")
-        self.check(self.dim)
+        self.check(self.dim, self.num_layers)
         return self
 
 
