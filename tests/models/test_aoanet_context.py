@@ -36,3 +36,11 @@ def test_a_global_feature_of_another_width_is_refused(draw_regions):
     with pytest.raises(DataError, match="5 channels"):
         legenda.create_model("aoanet", mean_feats=False, **sizes).encode(regions)
     legenda.create_model("aoanet", **sizes).encode(regions)  # reads none
+
+
+@pytest.mark.parametrize("options", [{"head_dim": 6}, {"query_head_dim": 6}, {"attention_heads": 4, "head_dim": 3}])
+def test_the_refiner_as_printed_takes_heads_of_any_width(draw_regions, options):
+    """Its gate reads the projected query, which is as wide as the heads together (Eq. 6)."""
+    sizes = {"vocab_size": 9, "feature_dim": 6, "dim": 8, "num_heads": 2, "num_layers": 1}
+    model = legenda.create_model("aoanet", variant="paper", **sizes, **options)
+    assert model.encode(draw_regions((3, 2), dim=6)).states.shape == (2, 3, 8)

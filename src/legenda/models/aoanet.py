@@ -137,7 +137,10 @@ class RefinerLayer(nn.Module):
         )
         self.aoa = None
         if config.refiner_aoa:
-            query_dim = attended_dim if self.variant == "paper" else dim
+            query_dim = dim
+            if self.variant == "paper":
+                assert isinstance(self.attention, MultiHeadAttention)  # by AoANetConfig
+                query_dim = self.attention.query.out_features
             self.aoa = AttentionOnAttention(attended_dim, query_dim, dim, dropout=config.aoa_dropout)
         self.dropout = Dropout(config.attention_dropout)
         self.feed_forward = FeedForward(dim, config.ff_dim, config.attention_dropout) if config.refiner_ff else None
