@@ -111,7 +111,7 @@ def test_no_token_attends_to_an_end_inside_a_row(draw_regions):
     ("config", "options", "complaint"),
     [
         (XLanConfig, {"num_heads": 3}, "multiple of num_heads=3"),
-        (XLanConfig, {"num_heads": 16}, "mid_dim=None must be at least 1"),
+        (XLanConfig, {"num_heads": 16}, "num_heads=16.* set mid_dim"),
         (XTransformerConfig, {"dim": 15, "num_heads": 1}, "dim=15 must be even"),
     ],
 )

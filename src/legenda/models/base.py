@@ -154,9 +154,9 @@ class Model(nn.Module, Generic[C, V]):
     ) -> str:
         """Upload the model to USER/MODEL on Hugging Face's hub and return the address; `legenda.load` takes the name.
 
-        config: further parts of config.json, such as extractor, the name of that of the features. card: the model card,
-        Markdown. options: commit_message, private, token, branch and create_pr, as in `PyTorchModelHubMixin`.
-        Raise ConfigError where the upload fails.
+        config: further parts of config.json, such as `extractor`, the identity of the extractor of the features. card:
+        the model card, in Markdown. options: commit_message, private, token, branch and create_pr, as in
+        `PyTorchModelHubMixin`. Raise ConfigError where the upload fails.
         """
         default = f"---\nlibrary_name: legenda\n---\n\n# {repo_id}\n\n{self.name} of Legenda.\n"
         with TemporaryDirectory() as folder:
@@ -259,7 +259,7 @@ class Captioner(Model[CaptionerConfig, Vocabulary]):
         self.needs_boxes = self.encoder.needs_boxes
 
     def prepare(self, regions: Regions) -> Regions:
-        """Return the grid of images as pixels, where the model has a backbone, and else the first `max_regions`."""
+        """Return the regions that the encoder reads: the backbone's grid of pixels, or the first `max_regions`."""
         config, count = self.config.backbone, self.config.max_regions
         if self.backbone is not None and config is not None and regions.features.shape[1:] == (1, config.width):
             return self.backbone(regions)

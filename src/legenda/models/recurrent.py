@@ -18,7 +18,7 @@ S = TypeVar("S", bound=RowState)
 
 
 class RecurrentDecoder(Decoder[S]):
-    """Base class of recurrent decoders, which add the part of the words to the gates of their first LSTM."""
+    """Base class of recurrent decoders; the part of the words in the first LSTM's gates is computed apart."""
 
     supports_static_state = True
 
@@ -43,7 +43,10 @@ class RecurrentDecoder(Decoder[S]):
         *,
         need_weights: bool,
     ) -> S:
-        """Return the state after one position of all rows; gates: what words add to them; maps: those of every step."""
+        """Return the state after one position of all rows.
+
+        gates: the part of the first LSTM's gates that the words contribute. maps: the second maps of `maps`.
+        """
         raise NotImplementedError
 
     def read(self, state: S) -> Float[Tensor, "B K D"]:

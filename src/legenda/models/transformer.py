@@ -55,7 +55,7 @@ class LayersConfig(AttentionConfig, ModelConfig):
 
     @property
     def inner_rate(self) -> float:
-        """Dropout of attention weights and inside the feed-forward networks."""
+        """Dropout rate of the attention weights and inside the feed-forward networks."""
         return self.dropout
 
     @property

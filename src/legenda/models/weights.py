@@ -16,17 +16,11 @@ from torch import Tensor, nn
 
 from legenda.errors import CheckpointError
 from legenda.io import atomic_write, verified
-from legenda.run_folder import (
-    WEIGHTS,
-    as_checkpoint_error,
-)
+from legenda.run_folder import WEIGHTS, as_checkpoint_error
 
 _AGAIN = "copy the file again or train the model again"
-
-
 _SCALE = "_scale"
-
-
+"""What follows the name of an int8 tensor in the name of its scales."""
 _CHECKSUM = "checksum"
 """The checksum in the file's header; files of earlier versions and other programs have none."""
 
@@ -72,7 +66,7 @@ def quantize(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def dequantize(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors of `quantize` as float32, and any others as they are."""
+    """Return the tensors before `quantize`, up to its rounding; tensors without scales stay as they are."""
     scales = {name + _SCALE for name, tensor in stored.items() if tensor.dtype == torch.int8} & stored.keys()
     return {
         name: tensor.float() * _like_rows(stored[name + _SCALE], tensor) if name + _SCALE in scales else tensor
@@ -92,7 +86,7 @@ def load_tensors(path: Path, hint: str) -> dict[str, Tensor]:
 
 
 def _read(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a file as they are stored; raise ValueError where the checksum is that of others."""
+    """Return the tensors of a file as they are stored; raise ValueError where they differ from its checksum."""
     with safetensors.safe_open(path, framework="pt") as file:
         expected = (file.metadata() or {}).get(_CHECKSUM)
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping

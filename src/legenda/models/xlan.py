@@ -41,7 +41,8 @@ class XLinearConfig(CaptionerConfig):
     decoder_layers: Count = 1
     """X-Linear blocks of the decoder, or its layers."""
     act: Act = "celu"
-    """Activation of query, key and value inside the blocks; "celu" is the paper's ELU, "relu" is without (Table 3)."""
+    """Activation of query, key and value inside the blocks: "celu", the paper's ELU, or "relu", as in the rows of Table
+    3 without it."""
     alpha: PositiveFloat = 1.3
     """Alpha of the CELU, its negative saturation value."""
     region_act: Act = "celu"
@@ -68,7 +69,10 @@ class XLinearConfig(CaptionerConfig):
         if self.dim % self.num_heads:
             raise ConfigError(f"dim={self.dim} must be a multiple of num_heads={self.num_heads}")
         if self.mid_channels < 1:
-            raise ConfigError(f"mid_dim={self.mid_dim} must be at least 1; dim or mid_dim is too small for the heads")
+            raise ConfigError(
+                f"dim={self.dim} is too small for num_heads={self.num_heads}: B' has half of a head's channels, so "
+                "none; set mid_dim"
+            )
         return self
 
     @property
