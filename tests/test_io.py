@@ -137,9 +137,12 @@ def test_the_file_of_a_symbolic_link_is_written_and_the_link_stays(tmp_path, exi
 def test_where_nothing_can_be_written_is_said_before_the_work(tmp_path, name, as_file):
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
     check_writable(tmp_path / "new" / "out.json")
     with pytest.raises(DataError, match="folder"):
         check_writable(tmp_path / name, as_file=as_file)
+    with pytest.raises(DataError, match="no regular file"):
+        check_writable(tmp_path / "pipe")
 
 
 HOLD = """

@@ -156,10 +156,11 @@ def check_output(out: Path | None, inputs: Iterable[str | Path]) -> None:
 
 
 def check_writable(out: Path, *, as_file: bool = False) -> None:
-    """Raise DataError where the system lets nothing be written in the folder `out`, or in that of the file.
+    """Raise DataError for a device or a pipe, and where the system lets nothing be written in the folder of `out`.
 
-    as_file: raise it for an existing folder, too.
+    as_file: raise it for an existing folder, too; otherwise that is the folder in which is written.
     """
+    check_regular(out)
     if as_file and out.is_dir():
         raise DataError(f"{out} is a folder; name a file to write")
     folder = out.absolute() if out.is_dir() else out.absolute().parent
