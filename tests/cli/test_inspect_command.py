@@ -1,6 +1,7 @@
 """`legenda inspect`: facts about feature stores and runs, and what is broken in them."""
 
 import json
+import shutil
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -80,6 +81,15 @@ def test_a_run_is_described_and_verified(run, run_command):
     assert "model.safetensors=" in facts["files"]
     assert facts["evaluation_val.json"].startswith("split=val  images=4  beam_size=3  scores=(")
     assert out.endswith("no problems found\n")
+
+
+def test_a_run_may_have_a_colon_in_its_name(run, run_command, tmp_path):
+    """A store of HDF5 may be named with one of its parts, as file.hdf5:grids."""
+    named = tmp_path / "2026-11-28T10:30"
+    shutil.copytree(run, named)
+    code, out, err = run_command(f"inspect {named}")
+    assert (code, err) == (0, "")
+    assert facts_of(out)["recipe"] == "scenes.ngsan"
 
 
 def test_a_damaged_run_is_named_by_verify(run, run_command):

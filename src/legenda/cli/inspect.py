@@ -61,7 +61,8 @@ def run(options: InspectOptions) -> None:
 def _inspect_path(name: str, *, verify: bool) -> tuple[Mapping[str, object], list[str]]:
     """Return the facts and problems of a feature store, a run or an exported model."""
     path = Path(name)
-    if (path.exists() and not (path / CONFIG).is_file() and not is_exported(path)) or ":" in name:
+    is_model = (path / CONFIG).is_file() or is_exported(path)
+    if not is_model and (path.exists() or ":" in name):
         from legenda.features.convert import inspect_store
         from legenda.terminal import progress_bar
 
