@@ -122,6 +122,9 @@ def test_folders_of_seeds_are_compared_by_pairs_of_runs(run_command, tmp_path):
     assert (found["low"], found["high"]) == pytest.approx((0.025 - 0.020543, 0.025 + 0.020543), abs=1e-5)
     assert found["p"] == pytest.approx(0.125)
     assert run_command(f"compare {tmp_path / 'a'} {tmp_path / 'a' / 'seed0'} --split test")[0] == 2
+    for option in ("--metrics auto", "--resamples 20", "--num-examples 3", "--seed 1", f"--references {out}"):
+        error = error_of(run_command(f"compare {tmp_path / 'a'} {tmp_path / 'b'} --split test {option}"))
+        assert f"{option.split()[0]} is for single runs and files" in error
     (tmp_path / "a" / "seed1" / CONFIG).unlink()
     (tmp_path / "a" / "seed2" / CONFIG).unlink()
     (tmp_path / "a" / "seed3" / CONFIG).unlink()

@@ -42,8 +42,10 @@ def run(options: CompareCommand) -> None:
         if not all(seeds):
             folder = first if seeds[0] else second
             raise ConfigError(f"only {folder} holds several seeds; name one of its runs, such as {folder / 'seed0'}")
-        if compared.references is not None:
-            raise ConfigError("--references is for single runs and files; leave it out for folders of seeds")
+        for name in ("references", "metrics", "num_examples", "resamples", "seed"):
+            if getattr(compared, name) != type(compared).model_fields[name].default:
+                option = name.replace("_", "-")
+                raise ConfigError(f"--{option} is for single runs and files; leave it out for folders of seeds")
         print_report(compare_seeds(first, second, split=compared.split), options.out)
         return
     with progress_bar(f"comparing {first} with {second}"):
