@@ -168,6 +168,7 @@ INVALID = [
     (PREDICTIONS, "--metrics auto CIDEr", "auto stands by itself"),
     (PREDICTIONS, "--compare-with few.json --only-predicted", "odd.json and few.json are of different images"),
     ({n: ["a", "b"] for n in REFERENCES}, "--compare-with others.json", "--compare-with and --c40 expect one;"),
+    ({n: ["a", "b"] for n in REFERENCES}, "--metrics SPICE --spice-jars mine", "mine lacks stanford-corenlp-3.6.0.jar"),
 ]
 
 

@@ -8,6 +8,7 @@ like Humans: on Diversity in Image Captioning", 2019.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 from typing import Generic
 
@@ -97,6 +98,7 @@ def score_oracle(
     *,
     metrics: str | Sequence[str] = "CIDEr-D",
     df: Documents | None = None,
+    spice_jars: str | Path | None = None,
 ) -> dict[str, Oracle]:
     """Score each of an image's captions separately with metrics of `evaluate`, and find the best one by each metric.
 
@@ -108,7 +110,7 @@ def score_oracle(
     if len(numbers) != 1:
         raise DataError(f"the images have from {min(numbers)} to {max(numbers)} captions; give each the same number")
     columns = ({image: captions[index] for image, captions in samples.items()} for index in range(numbers.pop()))
-    rounds = [evaluate(column, references, metrics=metrics, df=df) for column in columns]
+    rounds = [evaluate(column, references, metrics=metrics, df=df, spice_jars=spice_jars) for column in columns]
     oracles: dict[str, Oracle] = {}
     for name in rounds[0].corpus:
         if any(scores.corpus[name] is None for scores in rounds):

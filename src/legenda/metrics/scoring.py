@@ -361,7 +361,7 @@ def _score_samples(options: ScoreOptions, predictions: Captions) -> ScoringRepor
     frequencies = _count_document_frequencies(options.document_frequencies)
     diversity = measure_diversity(samples, df=references if frequencies is None else frequencies)
     metrics = "fast" if options.metrics in _SETS else options.metrics
-    oracles = score_oracle(samples, references, metrics=metrics, df=frequencies)
+    oracles = score_oracle(samples, references, metrics=metrics, df=frequencies, spice_jars=options.spice_jars)
     source = str(options.document_frequencies or options.references)
     results = {
         "predictions": str(options.predictions),
