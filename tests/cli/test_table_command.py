@@ -123,7 +123,15 @@ def test_a_row_that_fails_is_named_and_the_others_are_printed(resumed, run_comma
     [
         ("table ngsan.tabel2", "there is no table 'ngsan.tabel2'; did you mean ngsan.table2?"),
         ("table ngsan.table2 --scenes --rows none inn", "ngsan.table2 has no row 'inn'; did you mean in?"),
-        ("table ngsan.table2 --scenes --seeds 2 training.seed=3", "--seeds sets the seed of every run; leave out"),
+        (
+            "table ngsan.table2 --scenes --seeds 2 training.seed=3",
+            "every run, from 0; leave out training.seed",
+        ),
+        (
+            "table ngsan.table2 --scenes --seeds 2 training={seed=3}",
+            "every run, from 0; leave out training.seed",
+        ),
+        ("table ngsan.table2 --scenes --seeds 2 data.seed=1 training.epoch=3", "training has no option 'epoch'"),
         ("table ngsan.table2 --scenes training.epoch=3", "row none: training has no option 'epoch'"),
         ("table ngsan.table9 --scenes", "vqa2.online.mcan_small has no small model on the embedded scenes, as"),
         ("table ngsan.table5 DATA", "COCO's server scores ngsan.table5; name features of test2014 with --test-feat"),

@@ -128,7 +128,7 @@ def test_one_of_two_stages_starts_from_another_run(seeds, option, objective):
         (f"{FEW} task=vqa", "transformer is a model for captioning, not for vqa"),
         (f"{FEW} {DRAWN} training.self_critical.rewards={{CIDEr=1.0}}", "no reward 'CIDEr'; did you mean CIDEr-D?"),
         ("training.precision=fp16 --device cpu", "models cannot compute in fp16 on the CPU"),
-        ("--seeds 2 training.seed=3", "--seeds numbers the seeds from 0; leave out training.seed"),
+        ("--seeds 2 training.seed=3", "--seeds sets the seed of every run, from 0; leave out training.seed"),
         ("--seeds 2 name=5 summary=seeded training.epochs=x", "training.epochs must be a valid integer"),
         ('name="a\\u0000b"', "must be that of a file"),
         ("data.families=[]", "families must name at least one of near, size"),

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from legenda.cli._parallel import run_parallel
 from legenda.cli.options import Search, parse, search_arguments
+from legenda.cli.train import refuse_seeds
 from legenda.config import Config, Count, PositiveInt, to_json
 from legenda.data.registry import data_settings
 from legenda.errors import ConfigError, LegendaError, did_you_mean
@@ -103,8 +104,8 @@ class TableOptions(Config):
         """Raise ConfigError where the table is not first, or seeds are set twice."""
         if self.arguments and "=" in self.arguments[0]:
             raise ConfigError("the table comes first, as in legenda table ngsan.table2; legenda table lists them")
-        if self.seeds > 1 and any(change.split("=")[0].endswith(".seed") for change in self.changes):
-            raise ConfigError("--seeds sets the seed of every run; leave out training.seed and fine_tuning.seed")
+        if self.seeds > 1:
+            refuse_seeds(parse_changes(self.changes))
 
 
 @dataclass(frozen=True)

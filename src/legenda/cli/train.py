@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -100,15 +100,20 @@ def run(arguments: Sequence[str]) -> None:
     out = options.out or Path("runs") / name
     if options.seeds == 1:
         return _train(options, recipe, changes, out)
-    for part, fields in changes.items():
-        if part != "data" and isinstance(fields, dict) and "seed" in fields:
-            raise ConfigError(f"--seeds numbers the seeds from 0; leave out {part}.seed, or --seeds")
+    refuse_seeds(changes)
     if (out / CONFIG).exists():
         raise ConfigError(f"{out} holds a run; name another folder for those of the seeds with --out")
     folders = [out / f"seed{seed}" for seed in range(options.seeds)]
     for seed, folder in enumerate(folders):
         _train(options, recipe, changes, folder, seed)
     print(f"as an ensemble: legenda evaluate {' '.join(map(str, folders))}")
+
+
+def refuse_seeds(changes: Mapping[str, object]) -> None:
+    """Raise ConfigError for changes of the seeds of stages, which --seeds sets."""
+    for part, fields in changes.items():
+        if part != "data" and isinstance(fields, Mapping) and "seed" in fields:
+            raise ConfigError(f"--seeds sets the seed of every run, from 0; leave out {part}.seed, or --seeds")
 
 
 def _train(
