@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
+import jaxtyping
 import pytest
 from jaxtyping import install_import_hook
 
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 
     from legenda import Regions
 
-# Shapes and types in the signatures of these modules are checked at every call. Others are left out because beartype
-# cannot read their `Self` or Protocol, or because they tell a user of wrong shapes in words of their own.
+# Shapes and types in the signatures of these modules are checked at every call in the tests of attention, models,
+# decoding and extras; all others run the library as users have it, which is faster. Other modules are left out because
+# beartype cannot read their `Self` or Protocol, or because they tell a user of wrong shapes in words of their own.
 _CHECKED = [
     "attention",
     "decoding.generation",
@@ -36,12 +38,22 @@ _CHECKED = [
 pytest_plugins = ["run_fixtures", "hub_server"]
 
 install_import_hook([f"legenda.{module}" for module in _CHECKED], "beartype.beartype")
+jaxtyping.config.update("jaxtyping_disable", True)
 
 # A busy machine is no failure.
 hypothesis.settings.register_profile("legenda", deadline=None)
 hypothesis.settings.load_profile("legenda")
 
-_SHARED = Path(__file__).resolve().parents[2] / "shared"
+_TESTS = Path(__file__).resolve().parent
+_SHARED = _TESTS.parents[1] / "shared"
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Check the shapes of annotated signatures in the tests of the folders that are about them."""
+    room = item.path.relative_to(_TESTS).parts[0]
+    jaxtyping.config.update("jaxtyping_disable", room not in {"attention", "models", "decoding", "extras"})
+    return (yield)
 
 
 @pytest.fixture(scope="session")

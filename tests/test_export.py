@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -28,14 +27,6 @@ FAMILIES = ("transformer", "xlan", "ngsan", "aoanet", "updown", "xtransformer", 
 RULES = {"no_immediate_repeat": True, "suppress_tokens": (1, 4), "forbidden_last_tokens": (2,), "trigram_penalty": 2.0}
 
 
-@pytest.fixture(autouse=True)
-def _unchecked_shapes():
-    """Turn the checks of annotated shapes off: comparing sizes, they make dynamic ones constants."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
-
-
 def create(name: str, **generation) -> legenda.models.Captioner:
     torch.manual_seed(1)
     name, overrides = (get_recipe(name).model, get_recipe(name).model_overrides) if "." in name else (name, {})
@@ -48,13 +39,8 @@ def create(name: str, **generation) -> legenda.models.Captioner:
     return model
 
 
-def representatives(*names: str) -> list:
-    """The names; the other families are slow."""
-    others = [name for name in FAMILIES if name not in names]
-    return [*names, *(pytest.param(name, marks=pytest.mark.slow) for name in others)]
-
-
-@pytest.mark.parametrize("name", representatives("transformer"))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES)
 def test_torch_files_equal_the_model(tmp_path, name, draw_regions):
     model = create(name)
     report = export.export_captioner(model, tmp_path / "out", format="torch")
@@ -69,7 +55,9 @@ def test_torch_files_equal_the_model(tmp_path, name, draw_regions):
         torch.testing.assert_close(memory["memory.states"], model.encode(regions).states, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("name", representatives("transformer"))
+@pytest.mark.parametrize(
+    "name", ["transformer", *(pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES[1:])]
+)
 def test_the_example_gives_the_ids_of_pytorch(tmp_path, name, draw_regions):
     pytest.importorskip("onnxscript", reason="needs the extra onnx")
     model = create(name, **(RULES if name == "xlan" else {}))

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -221,7 +220,6 @@ def test_a_captioner(model, tmp_path, monkeypatch, legenda_command, run_command,
     hub.files.clear()
     hub.large.clear()
 
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     for kind in ("onnx", "torch"):
         legenda_command("export", run, "--format", kind, "--out", tmp_path / kind)
     shutil.rmtree(tmp_path / "torch")

@@ -3,7 +3,6 @@
 import io
 import json
 
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -73,7 +72,6 @@ def test_captions_are_the_same_by_every_door(name, sizes, threshold, sized, run_
 
     _check_served(legenda.open(run), images, list(expected.values()))
     if wide:
-        monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
         assert export_captioner(model, tmp_path / "torch", format="torch").max_difference < 1e-3
         assert run_command(f"export {run} --out {tmp_path / 'onnx'}")[0] == 0
         exported = legenda.open(tmp_path / "onnx")

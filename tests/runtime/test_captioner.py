@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -79,14 +78,6 @@ def train(model: legenda.models.Captioner) -> None:
         loss.backward()
         optimizer.step()
     model.eval()
-
-
-@pytest.fixture(autouse=True)
-def _unchecked_shapes():
-    """Turn the checks of annotated shapes off: comparing sizes, they make dynamic ones constants."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def check_equal(model: legenda.models.Captioner, exported: OnnxCaptioner, images, searches=SEARCHES) -> None:
