@@ -91,6 +91,7 @@ def table(tmp_path_factory):
     return write_captioned_images(tmp_path_factory.mktemp("table"), 12)
 
 
+@pytest.mark.slow
 def test_train_from_images(table, backbone, tmp_path):
     scores = load("train_from_images")["main"](table, tmp_path, backbone, image_size=64)
     assert set(scores) == {"frozen", "trained"}

@@ -141,6 +141,7 @@ def test_tasks_other_than_captioning_are_handed_out_whole():
     assert model.parameter_count == view.parameter_count > 2**18
 
 
+@pytest.mark.slow
 def test_a_pipeline_goes_to_worker_processes(wide):
     """Pickled, deep-copied, and used in a process that was spawned."""
     from concurrent.futures import ProcessPoolExecutor

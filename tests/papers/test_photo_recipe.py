@@ -19,6 +19,7 @@ def table(tmp_path):
     return write_captioned_images(tmp_path, 12)
 
 
+@pytest.mark.slow
 def test_the_packaged_model_is_fine_tuned_on_a_table_of_captions(table, tmp_path, capsys):
     out = tmp_path / "run"
     options = ["training.epochs=1", "training.steps_per_epoch=12", "training.monitor=ROUGE-L", "--out", str(out)]

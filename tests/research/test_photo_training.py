@@ -24,6 +24,7 @@ def script(monkeypatch):
             del sys.modules[name]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (DATA / "coco_splits").exists(), reason="needs the shared data sets")
 def test_no_withheld_image_is_read(script):
     captions = script("coco")

@@ -78,7 +78,9 @@ def send(address: str, number: int, sent: Barrier) -> int:
         connection.close()
 
 
-@pytest.mark.parametrize(("released", "statuses"), [(True, {200, 503}), (False, {503})])
+@pytest.mark.parametrize(
+    ("released", "statuses"), [(True, {200, 503}), pytest.param(False, {503}, marks=pytest.mark.slow)]
+)
 def test_sigterm_under_load_ends_the_server_and_no_request_gets_500(run_folder, tmp_path, released, statuses):
     """Also while a batch never ends, where released is False."""
     folder, marks = tmp_path / "temporary", tmp_path / "marks"

@@ -150,7 +150,8 @@ def sharded_run(tmp_path_factory) -> tuple[Path, str]:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="compares processes on the CPU")
-@pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_two_processes_train_as_one(tmp_path, request, strategy):
     if strategy == "fsdp":
         together, stderr = request.getfixturevalue("sharded_run")

@@ -13,7 +13,7 @@ from legenda.training.loop import SIGNALS, SignalFlag, TrainingInterrupted, Trai
     ("method", "at", "signum", "saved"),
     [
         ("_learning_rate", 5, signal.SIGTERM, 6),
-        ("_learning_rate", 0, signal.SIGINT, 1),
+        pytest.param("_learning_rate", 0, signal.SIGINT, 1, marks=pytest.mark.slow),
         ("_validate", 24, signal.SIGTERM, 24),  # the last validation
     ],
 )

@@ -89,13 +89,15 @@ def test_the_weights_that_a_run_starts_with_stay_its_model_until_others_are_bett
     ("name", "call", "done"),
     [
         ("write_json", 1, True),  # config.json without vocabulary.txt
-        ("init_run_dir", 1, True),  # and with it
+        pytest.param("init_run_dir", 1, True, marks=pytest.mark.slow),  # and with it
         ("cross_entropy", 5, True),  # after the first saved state
         ("generate_captions", 1, False),  # an epoch trained, not validated
-        ("save_weights", 1, True),  # a better model kept, its score not yet in a state
+        # a better model kept, its score not yet in a state
+        pytest.param("save_weights", 1, True, marks=pytest.mark.slow),
         # the validation of step 12, where checkpoint_every and the end of an epoch meet
         pytest.param("add_record", 2, True, marks=pytest.mark.slow),
-        ("add_record", 4, True),  # the loss of step 20, on a step with a saved state
+        # the loss of step 20, on a step with a saved state
+        pytest.param("add_record", 4, True, marks=pytest.mark.slow),
         pytest.param("save_state", 8, False, marks=pytest.mark.slow),  # all done, the end not saved
     ],
 )

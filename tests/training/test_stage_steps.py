@@ -138,7 +138,14 @@ def test_half_precision_is_resumed_with_its_scale(tmp_path, monkeypatch):
     assert_same(outcome(tmp_path / "whole"), outcome(tmp_path / "run"))
 
 
-@pytest.mark.parametrize("precisions", [("float32", "bf16"), ("bf16", "float32"), ("bf16", "fp16")])
+@pytest.mark.parametrize(
+    "precisions",
+    [
+        pytest.param(("float32", "bf16"), marks=pytest.mark.slow),
+        pytest.param(("bf16", "float32"), marks=pytest.mark.slow),
+        ("bf16", "fp16"),
+    ],
+)
 def test_each_stage_computes_in_its_own_precision(tmp_path, monkeypatch, precisions):
     """Also where the run was stopped in its second stage, which then ends as if it had not been."""
     dtypes = []

@@ -82,7 +82,8 @@ def test_the_best_model_of_the_first_stage_and_the_validation_loss_are_kept(comp
 @pytest.mark.parametrize(
     ("name", "call", "done"),
     [
-        ("cross_entropy", 5, True),  # between the two parts of a step of the first stage
+        # between the two parts of a step of the first stage
+        pytest.param("cross_entropy", 5, True, marks=pytest.mark.slow),
         # the second stage has started, with no step
         pytest.param("save_state", 5, True, marks=pytest.mark.slow),
         ("sample", 6, True),  # after a state within the second stage
@@ -192,6 +193,7 @@ def test_a_run_can_start_from_another_run_and_keeps_its_words(completed_run, tmp
         torch.testing.assert_close(model.state_dict()[name], tensor, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forget_plugins")
 def test_self_critical_training_raises_the_reward(tmp_path):
     """A reward that anyone can earn: short captions."""
