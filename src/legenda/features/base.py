@@ -1,6 +1,6 @@
 """Feature stores: their interface, the identity of what made the features, and what makes regions valid.
 
-Several are read as one, in which one rule finds the images of a data set.
+ConcatFeatureStore reads several stores as one and finds the images of a data set there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Image = tuple[str, np.ndarray, np.ndarray | None]
 
 
 _BATCH = 64
-"""Images that are read at once where all are read."""
+"""Number of images that `FeatureStore.images` reads at once."""
 
 
 class FeatureStore(ABC):
@@ -50,10 +50,11 @@ class FeatureStore(ABC):
     has_boxes: bool
     """Whether the regions come with boxes."""
     threads: ClassVar[int] = 1
-    """How many images of a batch are read at once, where reading does not hold the interpreter."""
+    """Number of threads that read a batch; above 1 where reading releases the interpreter's lock."""
     data: str = ""
-    """A digest of what the images are from, where the store is bound to it."""
+    """Digest of the data set that the images come from; empty where the store is not bound to one."""
     remedy: ClassVar[str] = "repair it or create the file again"
+    """End of the message about an image that cannot be read."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class FeatureStore(ABC):
         return type(self), (self.path,)
 
     def stored_checksums(self, positions: np.ndarray) -> np.ndarray:  # noqa: ARG002 - of the base class
-        """Return the checksums of images that the file holds, or nothing."""
+        """Return the checksums of images that the file holds, or an empty array."""
         return np.empty(0, np.int64)
 
     def verify(self, position: int) -> None:  # noqa: B027 - most formats have no checksums
@@ -106,12 +107,12 @@ class FeatureStore(ABC):
             )
         return pack(self._read(positions.tolist()), self.feature_dim, self.has_boxes)
 
-    def images(self, chosen: Sequence[int] | None = None) -> Iterator[Image]:
-        """Yield every image, or those at the chosen positions, without padding; raise DataError for a faulty one."""
-        chosen = range(len(self)) if chosen is None else chosen
-        for first in range(0, len(chosen), _BATCH):
-            positions = chosen[first : first + _BATCH]
-            for position, regions in zip(positions, self._read(positions), strict=True):
+    def images(self, positions: Sequence[int] | None = None) -> Iterator[Image]:
+        """Yield the images at the positions, by default all, without padding; raise DataError for a faulty one."""
+        positions = range(len(self)) if positions is None else positions
+        for first in range(0, len(positions), _BATCH):
+            batch = positions[first : first + _BATCH]
+            for position, regions in zip(batch, self._read(batch), strict=True):
                 yield self.ids[position], *regions
 
     def _read(self, positions: Sequence[int]) -> list[ImageRegions]:
@@ -162,7 +163,7 @@ class DigestedReader:
 
 _DIGESTED_BYTES = 1 << 25
 _DIGESTED_IMAGES = 32
-"""The digest of features covers images until both numbers are reached."""
+"""The digest of features covers so many bytes and so many images at least, or all."""
 
 
 class ConcatFeatureStore:
@@ -238,7 +239,7 @@ class ConcatFeatureStore:
         return DigestedReader(read, partial(self._digest, slots))
 
     def _digest(self, slots: np.ndarray) -> str:
-        """Return a digest of the checksums of entries, where a store has them, and of the values of as many as fit."""
+        """Return a digest of all checksums that the stores hold, and of the values of a sample of the images."""
         digest, covered, count = hashlib.sha256(), 0, 0
         for number, store in enumerate(self.stores):
             digest.update(store.stored_checksums(slots[slots[:, 0] == number, 1]).tobytes())

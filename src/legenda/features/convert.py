@@ -97,7 +97,7 @@ def convert(
 
 
 class _Digest:
-    """The sum of the digests of images in one precision, which does not depend on their order."""
+    """A digest of images in one precision: the sum of theirs, so that their order does not matter."""
 
     def __init__(self, dtype: Dtype) -> None:
         self._dtype, self._sum, self.regions = np.dtype(dtype).newbyteorder("<"), 0, 0
@@ -117,7 +117,8 @@ class _Digest:
         return f"{self._sum:0{2 * _DIGEST}x}"
 
 
-def _common_extractor(stores: Sequence[FeatureStore], given: str | None) -> ExtractorIdentity:
+def _common_extractor(stores: Sequence[FeatureStore], name: str | None) -> ExtractorIdentity:
+    """Return the extractor of all stores, or the one of that name where they have none; raise DataError otherwise."""
     first = stores[0]
     for store in stores[1:]:
         if first.extractor.find_difference(store.extractor) is not None:
@@ -125,11 +126,11 @@ def _common_extractor(stores: Sequence[FeatureStore], given: str | None) -> Extr
                 f"{first.path} was made by the extractor {first.extractor}, but {store.path} by {store.extractor}; "
                 "features of different extractors do not belong into one store"
             )
-    if given is None or given == str(first.extractor):
+    if name is None or name == str(first.extractor):
         return first.extractor
     if first.extractor != UNNAMED:
-        raise DataError(f"{first.path} was made by the extractor {first.extractor}; it cannot become {given}")
-    return ExtractorIdentity.read(given, "--extractor")
+        raise DataError(f"{first.path} was made by the extractor {first.extractor}; it cannot become {name}")
+    return ExtractorIdentity.read(name, "--extractor")
 
 
 def _find(ids: Path | None, stores: Sequence[FeatureStore]) -> list[Sequence[int]]:
@@ -166,7 +167,7 @@ def _each(stores: Sequence[FeatureStore], chosen: Sequence[Sequence[int]], out: 
 
 
 def _writer(out: Path) -> Callable[..., None]:
-    """Return the function that writes a store of that suffix; its arguments are those of `write_store`."""
+    """Return the function that writes a store of that suffix, with the arguments of `write_store`."""
     writers = {".safetensors": write_store, ".hdf5": _write_hdf5, ".h5": _write_hdf5, "": _write_folder}
     if out.suffix not in writers:
         raise DataError(f"{out} ends in {out.suffix}; name a .safetensors or .hdf5 file, or a folder without suffix")

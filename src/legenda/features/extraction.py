@@ -31,8 +31,8 @@ from legenda.terminal import counted
 class FeatureTask:
     """Extracts features into one store for each shard.
 
-    identity: as the stores hold it. sampling: of the frames of videos; None for images. read: yields
-    batches of images by their names, the size of a batch and a folder, instead of `read_batches`.
+    identity: the record that the stores hold. sampling: which frames of videos are taken; None for images. read: a
+    function from names, the size of a batch and a folder to batches of images, in place of `read_batches`.
     """
 
     extractor: Extractor
@@ -125,8 +125,8 @@ def extract_store(
 def extract_missing(images: Sequence[Path], load: Callable[[], Extractor], out: Path) -> None:
     """Add the images that a store lacks to it, or write it with all where it does not exist.
 
-    load: returns the extractor. Raise DataError, naming an image, where one has no features, and where the store is of
-    another extractor; the others are in the store.
+    load: returns the extractor. Raise DataError where the store was made by another extractor, and, naming some of
+    them, for images that cannot be extracted; the store then has all other images.
     """
     check_ids(images)
     store = open_features(out) if out.exists() else None
@@ -140,8 +140,8 @@ def extract_missing(images: Sequence[Path], load: Callable[[], Extractor], out: 
         identity = identify(extractor)
         if store.extractor.find_difference(identity) is not None:
             raise DataError(
-                f"{out} lacks {missing[0]} and is of the extractor {store.extractor}, not {identity}; delete it to "
-                "extract all images again"
+                f"{out} lacks {missing[0]} and was made by the extractor {store.extractor}, not {identity}; delete "
+                "it to extract all images again"
             )
         added = out.with_name(f".{out.stem}.added.safetensors")
         report = extract_store(missing, extractor, added)
@@ -165,8 +165,8 @@ def extract_file(
 ) -> ExtractionReport:
     """Write the features of images into one store; see `extract_store`.
 
-    identity: of the extractor, as `identify` returns it. run: processes shards,
-    as `run_job` does by any engine. data: a digest of what the images are from, by which the store is bound to it.
+    identity: the record of the extractor, from `identify`. run: processes the shards of a job, as `run_job` does by
+    any engine. data: digest of the data set that the images come from, which the store keeps.
     """
     if out.is_dir():
         raise ConfigError(f"{out} is a folder; name the feature file to write")

@@ -43,7 +43,7 @@ EXTRACTORS: Registry[Callable[..., Extractor]] = Registry(
 Each takes the part after the colon and `compute`, the `ComputeOptions` of which it uses the device. The identity of the
 Extractor is stored with the features and must load it again, unless it has a digest.
 """
-_DOWNLOADING, _OF_TORCHVISION = ("hf", "timm", "torchvision"), ("hf", "torchvision", "bottom-up")
+_DOWNLOADING, _NEED_TORCHVISION = ("hf", "timm", "torchvision"), ("hf", "torchvision", "bottom-up")
 _WITHOUT_MODELS = ("scenes", "photo")
 
 
@@ -72,33 +72,34 @@ def load_extractor(
                        weights, or, followed by :FILE, those of a file;
     bottom-up:FILE     the detector of Bottom-Up attention with its public PyTorch weights;
     scenes             for images of the embedded scenes;
-    photo              for photographs: that of the packaged model, always on the CPU;
+    photo              the extractor of the packaged model, for photographs; always on the CPU;
     pixels:SIDE        the pixels of a square image, for models with a backbone of their own;
     FILE               a Python file that defines
                        extract(images: list[PIL.Image.Image]) -> list[tuple[np.ndarray, np.ndarray | None]].
 
-    compute: of a registered extractor's model. num_regions: a fixed number, for detectors; None for that of the
-    identity, or 10 to 100 by Bottom-Up attention's rule. The identity of the extractor says both, where they are not
-    the defaults, and has the first 8 hex digits of a SHA-256 digest of weights in files and of Python files.
+    compute: device and precision of a registered extractor's model. num_regions: a fixed number, for detectors; None
+    for the number in the identity, or 10 to 100 by Bottom-Up attention's rule. The identity of the extractor holds
+    precision and number where they are not the defaults, and the first 8 hex digits of a SHA-256 digest of its files.
     allow_download: whether hf and torchvision may fetch what this machine does not have.
     Raises ConfigError or DataError when the extractor cannot be loaded.
     """
-    given = name if isinstance(name, ExtractorIdentity) else absolute_name(str(name))
-    again = partial(load_extractor, given, compute, num_regions, allow_download=allow_download)
-    return replace(_load(given, compute, num_regions, allow_download=allow_download), loader=again)
+    if not isinstance(name, ExtractorIdentity):
+        name = absolute_name(str(name))
+    again = partial(load_extractor, name, compute, num_regions, allow_download=allow_download)
+    return replace(_load(name, compute, num_regions, allow_download=allow_download), loader=again)
 
 
 def _load(
-    given: str | ExtractorIdentity, compute: ComputeOptions, num_regions: int | None, *, allow_download: bool
+    name: str | ExtractorIdentity, compute: ComputeOptions, num_regions: int | None, *, allow_download: bool
 ) -> Extractor:
-    identity = ExtractorIdentity.read(given, "the extractor")
+    identity = ExtractorIdentity.read(name, "the extractor")
     backend = identity.name
     if backend in EXTRACTORS:
         compute = compute if identity.precision == "float32" else compute.replace(precision=identity.precision)
         offline = {"allow_download": False} if backend in _DOWNLOADING and not allow_download else {}
         if backend in _WITHOUT_MODELS and (identity.model or compute.precision != "float32"):
             raise ConfigError(f'the extractor {backend} has no models and no --precision; write "{backend}" alone')
-        if backend in _OF_TORCHVISION:
+        if backend in _NEED_TORCHVISION:
             import_extra("torchvision", "vision")
         extractor = EXTRACTORS.get(backend)(identity.model, compute=compute, **offline)
         count = identity.regions if num_regions is None else num_regions
@@ -109,40 +110,40 @@ def _load(
         raise ConfigError("--precision is for registered extractors, such as hf:MODEL; set it in your Python file")
     if num_regions is not None:
         raise ConfigError("--num-regions is for registered detectors, such as bottom-up:FILE; set it in your file")
-    return _load_file(Path(str(given)))
+    return _load_file(Path(str(name)))
 
 
-def resolve_extractor(recorded: ExtractorIdentity, given: str | None, folder: Path, options: RunOptions) -> Extractor:
+def resolve_extractor(recorded: ExtractorIdentity, name: str | None, folder: Path, options: RunOptions) -> Extractor:
     """Return the extractor of a model's features, on the device of `options`, in the precision of the training.
 
-    recorded: the identity that the model's folder holds. given: file or name; None for extractors that are built in or
-    on this machine. Raise LegendaError where the extractor is missing or is not the recorded one. Nothing is fetched
-    that the folder alone names, unless the options allow downloads.
+    recorded: the identity that the model's folder holds. name: the name or the file of an extractor; None where the
+    identity loads it. Raise LegendaError where the extractor is missing or is not the recorded one. Nothing is fetched
+    for an identity unless the options allow downloads.
     """
     compute, count = ComputeOptions(device=options.device), None
     if recorded == UNNAMED:
-        if given is None:
+        if name is None:
             raise ConfigError(
                 f"{folder} does not name the extractor of the features it was trained on; name it, as in "
                 "--extractor my_extractor.py"
             )
-        return load_extractor(given, compute)
+        return load_extractor(name, compute)
     if recorded.frames is not None:
         raise ConfigError(f"{folder} captions videos, by features of their frames, and takes no images")
-    if given is None and not needs_no_file(recorded):
+    if name is None and not needs_no_file(recorded):
         file = f"{recorded.name}:FILE" if recorded.name in EXTRACTORS else f"{recorded.name}.py"
         raise ConfigError(
             f"{folder} was trained on features of the extractor {recorded}; name its file, as in --extractor {file}"
         )
-    if given is None:
+    if name is None:
         extractor = load_extractor(recorded, compute, allow_download=options.allow_download)
     else:
-        if recorded.name in EXTRACTORS and ExtractorIdentity.read(given, "--extractor").name == recorded.name:
+        if recorded.name in EXTRACTORS and ExtractorIdentity.read(name, "--extractor").name == recorded.name:
             compute, count = compute.replace(precision=recorded.precision), recorded.regions
-        extractor = load_extractor(given, compute, count)
+        extractor = load_extractor(name, compute, count)
     difference = find_mismatch(recorded, extractor)
     if difference is not None:
-        message = f"{folder} was trained on features of {recorded}, but {given or recorded} {difference}"
+        message = f"{folder} was trained on features of {recorded}, but {name or recorded} {difference}"
         refuse_extractor(message, ignore=options.ignore_extractor_mismatch)
     return extractor
 

@@ -8,7 +8,7 @@ Arrays of a file, little-endian, with `R` regions of all images one after the ot
     features  (R, D)         float16, float32
 
 The header's metadata holds `format`, `legenda` (the version that wrote it), `ids` (a JSON list, in the order of the
-offsets) and `extractor`, and perhaps `data`, a digest of what the images are from.
+offsets) and `extractor`, and perhaps `data`, the digest of the data set that the images come from.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def write_store(
 
     images: (id, features (n, D), boxes (n, 4) x1 y1 x2 y2 in 0..1 or None), with the same D for all images, and
     boxes for all or for none; boxes are clipped to 0..1 from at most 0.001 outside.
-    extractor: the identity of what made the features, or its short form. data: a digest of what the images are from.
+    extractor: the identity of what made the features, or its short form. data: digest of their data set.
     sync: write to the disk before the file gets its name, so that a crash of the system leaves no part of it.
     verify: called with the complete file before it gets its name; `path` stays as it was where this raises.
     Raises DataError, naming the image, for features or boxes that are not valid.

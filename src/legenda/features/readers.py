@@ -458,17 +458,17 @@ def _flatten(features: np.ndarray) -> ImageRegions:
 
 
 _ENVIRONMENTS: WeakValueDictionary[tuple[int, int], Any] = WeakValueDictionary()
-"""Open data bases by device and inode: liblmdb opens a file once in a process, and a forked one reads on in it."""
+"""Open databases by device and inode: liblmdb opens a file once in a process, and a forked one reads on in it."""
 
 
 class LmdbStore(ReleasedStore):
-    """An LMDB data base of AoANet and its kin, a folder with data.mdb or a single file.
+    """An LMDB database of AoANet and its kin, a folder with data.mdb or a single file.
 
     The key is the image, the value the content of its .npz or .npy file; keys that begin with "__" are no images.
     """
 
     threads = 4
-    wanted = "name an LMDB data base with an .npz or .npy for every image"
+    wanted = "name an LMDB database with an .npz or .npy for every image"
 
     def __init__(self, path: Path, sizes_file: Path | None = None) -> None:
         self._base = verified(lambda: _open_lmdb(path), path, self.wanted)
@@ -492,7 +492,7 @@ class LmdbStore(ReleasedStore):
 
 
 def _open_lmdb(path: Path) -> Any:
-    """Return the environment of a data base; raise ValueError where its file is shorter than its pages."""
+    """Return the environment of a database; raise ValueError where its file is shorter than its pages."""
     lmdb = import_extra("lmdb", "formats")
     status = (path / "data.mdb" if path.is_dir() else path).stat()
     base = _ENVIRONMENTS.get((status.st_dev, status.st_ino))
