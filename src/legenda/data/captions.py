@@ -47,7 +47,7 @@ class TokenizedCaptions:
     """The captions of B images; words are numbered in the order of first occurrence.
 
     words: the word of each id.
-    token_ids: those of all captions, concatenated, int32.
+    token_ids: the ids of the words of all captions, concatenated, int32.
     offsets: caption c has token_ids[offsets[c] : offsets[c + 1]], int64.
     image_offsets: image i has the captions image_offsets[i] to image_offsets[i + 1], int64.
     """
@@ -95,7 +95,8 @@ class CaptionDataset:
     tokenize: returns the references as tokens for the model; by default they are tokenized as the metrics do.
     open_images: from positions to the images, for rewards that see them; None where only features are known.
     window: images of a stream are shuffled within windows of so many; 0 shuffles all.
-    document_frequencies: those of CIDEr-D, "own", of the references here, or "coco", those that the package holds.
+    document_frequencies: where CIDEr-D counts n-grams: "own", in the references of this split, or "coco", in COCO's
+    captions, whose counts the package holds.
     """
 
     ids: tuple[str, ...]
@@ -114,17 +115,17 @@ class CaptionDataset:
 
     @property
     def missing_targets(self) -> str | None:
-        """Return "captions" where no image has a reference, so that nothing can be scored; else None."""
+        """The word "captions" where no image has a reference, so that nothing can be scored; else None."""
         return None if any(self.references) else "captions"
 
     @cached_property
     def frequencies(self) -> DocumentFrequencies | None:
-        """Return the document frequencies of CIDEr-D; None for those of the references."""
+        """The document frequencies of COCO's captions for CIDEr-D; None where the references are counted."""
         return coco_frequencies() if self.document_frequencies == COCO else None
 
     @cached_property
     def tokenized(self) -> TokenizedCaptions:
-        """Return the references as numbered words, tokenized at the first call only."""
+        """The references as numbered words, tokenized when they are first read."""
         return TokenizedCaptions.of(self.references) if self.tokenize is None else self.tokenize()
 
 
@@ -195,7 +196,7 @@ class CaptionedData(Data[CaptionDataset]):
     """Where CIDEr-D counts how rare an n-gram is: in the references that are scored, or in COCO's captions, which gives
     few or similar images a meaning too."""
     max_length: PositiveInt | None = None
-    """Tokens of the longest generated caption, its end included; by default those of the model's release."""
+    """Tokens of the longest generated caption, its end included; by default as in the model's release."""
 
     @property
     def source(self) -> str:
@@ -279,8 +280,8 @@ class CaptionedData(Data[CaptionDataset]):
 class RegionSource:
     """The source of the regions of captioned images: a feature store, or the images themselves and an extractor.
 
-    captions: returns images of a split with their regions; raises DataError where some have none. All other fields are
-    as in `DataModule`; feature_dim is 0 where it is known in training only.
+    captions: a function that returns images of a split with their regions; it raises DataError where some have none.
+    The other fields are those of `DataModule`; feature_dim is 0 where it is known in training only.
     """
 
     captions: Callable[[Sequence[CaptionedImage]], CaptionDataset]

@@ -265,7 +265,7 @@ class _Stream:
             wanted = [self._rows[position] for position in positions.tolist()]
             lost = any(row not in self._values and row < self._next for row in wanted)
             try:
-                if lost or not self._next >= 0 or first > self._next + self._window:
+                if lost or self._next < 0 or first > self._next + self._window:
                     self._iterator, self._next, self._values = self._open(first), first, {}
                 self._values = {row: value for row, value in self._values.items() if row >= first}
                 while self._next <= last:
@@ -284,9 +284,9 @@ def _part(image: CaptionedImage) -> str:
 
 
 def _field(values: object, column: str, where: str) -> object:
-    """Return a field of a row by its name, a.b for one of a column of fields or of a list of them; None where one is.
+    """Return a field of a row by its name; a.b is the field b of the column a, which may hold a list of fields.
 
-    Raise DataError, naming the closest, for a field that is not there.
+    A column that is empty in the row gives None. Raise DataError, naming the closest, for a field that is not there.
     """
     for name in column.split("."):
         if values is None:
@@ -302,7 +302,7 @@ def _field(values: object, column: str, where: str) -> object:
 
 
 def _id(value: object, column: str, where: str) -> str:
-    """Return an id, whole; raise DataError for one that is missing, or is no text, number or date."""
+    """Return an id as text; raise DataError for one that is missing, or is no text, number or date."""
     if value is None or value == "" or value != value:
         raise DataError(f"{where} has no id in {column}; leave out data.id_column, or the row")
     if isinstance(value, Mapping | list | bytes):

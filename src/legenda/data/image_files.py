@@ -166,7 +166,7 @@ class ImageData(BackboneData, KarpathyData):
         return data
 
     def open_regions(self, *, train: bool = False) -> RegionSource:
-        """Return the regions that the given extractor makes; else as `BackboneData`."""
+        """Return the regions of the extractor of `with_extractor`, if there is one; else as `BackboneData` does."""
         return super().open_regions(train=train) if self._extractor is None else self.extracted(self._extractor)
 
     def _path(self, image: CaptionedImage) -> Path:

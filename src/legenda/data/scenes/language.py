@@ -250,7 +250,7 @@ def read_statement(caption: str) -> Statement | None:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Return whether a caption is true, why not, and what is right of the one thing that its family is about.
+    """Whether a caption is true, why not, and which parts of what its family is about are right.
 
     pair: it names the two that are next to each other; axis: it states their alignment correctly, None where it
     does not state it; size, bind: the whole statement is true. None in the other families.

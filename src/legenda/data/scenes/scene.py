@@ -102,7 +102,7 @@ class Scene:
 
     @property
     def second(self) -> Thing:
-        """Return the other one."""
+        """The other thing of the pair."""
         return self.things[self.pair[1]]
 
 
