@@ -137,9 +137,9 @@ def compare_pairs(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarr
     """Return the differences of pairs of runs, at least two, of the metrics that both have; see `compare_seeds`."""
     differences = {}
     for metric in (name for name in first if name in second):
-        of_pairs = first[metric] - second[metric]
-        mean, interval = float(of_pairs.mean()), students_interval(of_pairs)
-        means, exact = sign_flips(of_pairs, 2**13, np.random.default_rng(0))
+        gaps = first[metric] - second[metric]
+        mean, interval = float(gaps.mean()), students_interval(gaps)
+        means, exact = sign_flips(gaps, 2**13, np.random.default_rng(0))
         sides = (share_as_large(means, mean, exact=exact), share_as_large(-means, -mean, exact=exact))
         differences[metric] = Difference(mean, interval.low, interval.high, min(1.0, 2 * min(sides)))
     return differences
@@ -153,8 +153,8 @@ def seed_scores(runs: Sequence[Path], split: str) -> dict[str, np.ndarray]:
         if not isinstance(content, dict) or not content.get("scores"):
             raise DataError(f"{run} has no scores of {split}; write them with legenda evaluate {run} --split {split}")
         scores.append(content["scores"])
-    names = [name for name in scores[0] if all(isinstance(of_run.get(name), float | int) for of_run in scores)]
-    return {name: np.array([of_run[name] for of_run in scores], float) for name in names}
+    names = [name for name in scores[0] if all(isinstance(run_scores.get(name), float | int) for run_scores in scores)]
+    return {name: np.array([run_scores[name] for run_scores in scores], float) for name in names}
 
 
 def score_per_image(

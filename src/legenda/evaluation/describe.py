@@ -48,7 +48,7 @@ def inspect_run(name: str | Path, *, verify: bool = False) -> tuple[dict[str, ob
         "model": f"{model.name}: {config.get('summary') or summarize(model.name, model.config)}",
         "parameters": f"{model.parameter_count:,}",
     }
-    facts = {**known, **described, **known, "progress": _describe_training(folder)}
+    facts = {**known, **described, **known, "progress": _describe_training(folder)}  # `known` first, and unchanged
     problems = list(_verify(folder)) if verify else []
     return {key: value for key, value in facts.items() if value not in (None, [], {}, "")}, problems
 

@@ -39,7 +39,7 @@ class ExportedRun:
 
     @property
     def choice(self) -> ChoiceConfig:
-        """How captions are chosen."""
+        """How one of several captions is chosen."""
         return self.captioner.settings
 
     @property
@@ -47,9 +47,9 @@ class ExportedRun:
         """One line about the model."""
         return self.captioner.settings.summary or self.captioner.name
 
-    def resolve_extractor(self, given: str | None) -> Extractor:
+    def resolve_extractor(self, name: str | None) -> Extractor:
         """Return the extractor of the model's features; see `legenda.features.extractors.resolve_extractor`."""
-        return resolve_extractor(self.captioner.settings.extractor, given, self.folder, self.options)
+        return resolve_extractor(self.captioner.settings.extractor, name, self.folder, self.options)
 
     def data(self) -> NoReturn:
         """Raise ConfigError; see `without_data`."""

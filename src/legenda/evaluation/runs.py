@@ -207,14 +207,14 @@ class CaptionerRun(Run):
 
     @property
     def choice(self) -> ChoiceConfig:
-        """How captions are chosen; raise CheckpointError for values of config.json that are out of range."""
+        """How one of several captions is chosen; raise CheckpointError for a value of config.json out of range."""
         choice = {name: value for name, value in self.config.items() if name in ChoiceConfig.model_fields}
         with naming_file(self.folder / CONFIG):
             return merge(ChoiceConfig, choice, "config.json")
 
-    def resolve_extractor(self, given: str | None) -> Extractor:
+    def resolve_extractor(self, name: str | None) -> Extractor:
         """Return the extractor of the run's features; see `legenda.features.extractors.resolve_extractor`."""
-        return resolve_extractor(UNNAMED if self.imported else self.extractor, given, self.folder, self.options)
+        return resolve_extractor(UNNAMED if self.imported else self.extractor, name, self.folder, self.options)
 
 
 class ExportedModel(SelfSearchingCaptioner):
@@ -275,11 +275,11 @@ class HubRun(CaptionerRun):
         """The type of the model."""
         return f"{self._config.model_type} of transformers"
 
-    def resolve_extractor(self, given: str | None) -> Extractor:
+    def resolve_extractor(self, name: str | None) -> Extractor:
         """Return the model's own processor of images; raise ConfigError for any other extractor."""
         from legenda.evaluation.hub_captioner import extractor_of
 
-        if given is not None:
+        if name is not None:
             raise ConfigError(f"{self.folder} has its own processor of images; leave out --extractor")
         return extractor_of(self.processor, str(self.folder))
 
@@ -322,7 +322,7 @@ def resolve_data(
     """Return the data that the options name, or those the run was trained on, perhaps with other features.
 
     images: the folder of the images of `annotations`, whose regions the run's extractor makes when they are read. Raise
-    ConfigError where `annotations` are given without features and images.
+    ConfigError for `annotations` without features and images.
     """
     if annotations is None:
         return replace_features(run.data(), features)
