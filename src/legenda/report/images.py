@@ -43,20 +43,20 @@ def _no_verdict(caption: str) -> tuple[None, str]:  # noqa: ARG001
 class ReportImage:
     """An image of the report.
 
-    kind: the group that its card names, which may be empty. found: False where a blank canvas replaces the image.
-    lossless: whether it is encoded as PNG.
+    kind: the group that its card names, which may be empty. missing: whether a blank canvas replaces it. lossless:
+    whether it is encoded as PNG.
     """
 
     image: Image.Image
     kind: str = ""
     check_caption: CaptionCheck = _no_verdict
-    found: bool = True
+    missing: bool = False
     lossless: bool = False
 
     @cached_property
     def data_url(self) -> str:
         """The image as a file for browsers, in a data URL."""
-        if self.lossless or not self.found:
+        if self.lossless or self.missing:
             return _data_url(self.image, "png", optimize=True)
         url = ""
         for side, quality in _SIZES_AND_QUALITIES:
@@ -104,7 +104,7 @@ def resolve_images(
     def open_image(position: int, boxes: Sequence[Sequence[float]]) -> ReportImage:
         path = files.get(ids[position])
         image = blank_canvas(np.asarray(boxes)) if path is None else read_image(path)
-        return ReportImage(image, found=path is not None)
+        return ReportImage(image, missing=path is None)
 
     return open_image
 
@@ -140,7 +140,7 @@ def draw_scene_image(split: str, position: int, seed: int, families: Sequence[Fa
 def find_photographs(
     data: KarpathyData, names: Mapping[str, str], folder: Path | None = None, *, limit: int | None = None
 ) -> dict[str, Path]:
-    """Return the files of the images that are found, by id; at most `limit`.
+    """Return the files of at most `limit` images by id, without images that have no file there.
 
     names: the file names in the annotations, by id. folder: where to search, there and one folder below; by default
     next to the annotations.

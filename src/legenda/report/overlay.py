@@ -37,10 +37,9 @@ _COLORS = (
     (60, 60, 70),
 )
 """Grounds of the labels of things, dark enough for white text; those of one class are equal."""
-_LARGEST = 1600
 _MARGIN = 10
 _LONGEST = 1600
-"""The longer side of a panorama's tile, and the width of a sheet of them."""
+"""Pixels of the longer side of a drawing of boxes and of a panorama's tile, and of the width of a sheet of tiles."""
 _LEGEND = "brightness: weight relative to the largest, which is red and labeled"
 _WHOLE = 0.99
 """A region with a larger share of the image is the whole image: its weight has no position."""
@@ -208,15 +207,15 @@ def attention_sheet(result: ImageCaptions, head: int | None = None) -> Image.Ima
 def boxes_sheet(result: ImageCaptions) -> Image.Image:
     """Return an image with the things that were detected in it, or with its regions where the extractor names none.
 
-    The drawing is as large as the image, at most _LARGEST pixels long. Raise DataError for regions without boxes.
+    The drawing is as large as the image, at most _LONGEST pixels long. Raise DataError for regions without boxes.
     """
     assert result.pixels is not None
     caption = result.captions[0]
     if caption.things is None and not caption.has_boxes:
         raise DataError(f"the regions of {result.image} have no boxes that could be drawn; leave out --save-boxes")
     image = (
-        ImageOps.contain(result.pixels.convert("RGB"), (_LARGEST, _LARGEST))
-        if max(result.pixels.size) > _LARGEST
+        ImageOps.contain(result.pixels.convert("RGB"), (_LONGEST, _LONGEST))
+        if max(result.pixels.size) > _LONGEST
         else result.pixels.convert("RGB")
     )
     if caption.things is None:

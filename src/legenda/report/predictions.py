@@ -102,7 +102,7 @@ def write_prediction_report(
 def _find_images(
     files: Mapping[str, str], annotations: Path | None, image_folder: Path | None
 ) -> dict[str, ReportImage]:
-    """Return the photographs that are found, by the ids of the images, whose file names are given."""
+    """Return the photographs by the ids of their images, without those that have no file; files: file names by id."""
     folder = image_folder
     if folder is None and annotations is not None:
         folder = annotations if annotations.is_dir() else annotations.parent

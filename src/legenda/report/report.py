@@ -72,7 +72,7 @@ def write_caption_report(
         "the mean of all heads or a single head" if with_heads else "the mean of all heads (single ones take too much)"
     )
     notes = []
-    if missing := sum(not image.found for image in images.values()):
+    if missing := sum(image.missing for image in images.values()):
         folder = options.images or "the folder of the annotations"
         notes.append(f"{not_found(missing)} in {folder}; a blank canvas shows the regions instead.")
     no_boxes = {name for by_run in captions.values() for name, caption in by_run.items() if not caption.has_boxes}
@@ -441,6 +441,6 @@ def _card(
     image = None if example.image is None else images[example.image]
     if image is None and example.size is not None:
         width, height = (max(1, round(_CANVAS_SIDE * side / max(example.size))) for side in example.size)
-        image = ReportImage(blank_canvas((), size=(width, height)), found=False)
+        image = ReportImage(blank_canvas((), size=(width, height)), missing=True)
     url = None if image is None else image.data_url
     return ExampleCard(identity, example.kind, url, (), (), predictions, example.facts, example.box)

@@ -43,7 +43,7 @@ class ScoreTable:
     notes: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[list[str]]:
-        """Yield a line for each source of the scores of each row: its label, in the first one alone, source, scores."""
+        """Yield the cells of each line: the label in the first line of a row, the source of the scores, the scores."""
         for row in self.rows:
             for index, (source, scores) in enumerate(row.scores.items()):
                 yield ["" if index else row.label, source, *scores]
