@@ -122,7 +122,7 @@ class MovingScenesData(SplitSizes):
     test: PositiveInt = 300
 
     def open(self, progress: Callable[[str], None]) -> DataModule:
-        """Draw the frames and finds their things in the pixels."""
+        """Draw the frames and find their things in the pixels."""
         progress(f"drawing {counted(self.train, 'moving scenes')} for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
         vocabulary = Vocabulary.from_counts(train.tokenized.counts(), min_count=1)

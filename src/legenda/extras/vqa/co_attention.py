@@ -81,7 +81,7 @@ class CoAttentionDataset(Generic[E, P]):
         return tuple(example.id for example in self.examples)
 
     def select(self, ids: Collection[str]) -> Self:
-        """Return the examples of these ids alone, to be scored."""
+        """Return only the examples of these ids, to be scored."""
         return replace(self, examples=tuple(example for example in self.examples if example.id in ids))
 
     def score(self, predictions: Mapping[str, P]) -> dict[str, float | None]:

@@ -22,7 +22,7 @@ _PUNCTUATION = str.maketrans("-/", "  ", ".,'!?\"()*#:;")
 
 
 def tokenize_question(text: str) -> list[str]:
-    """Return the words of a question as the released codes of MCAN and OpenVQA split them.
+    """Return the words of a question, split as in the released code of MCAN and OpenVQA.
 
     Words are in lower case; hyphens and slashes become spaces, and other punctuation is removed.
     """
