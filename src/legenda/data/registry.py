@@ -85,18 +85,26 @@ _HELD_OUT = 50
 """One of so many images of train selects the best model where val is scored."""
 
 
-def hold_out(examples: Sequence[T]) -> tuple[list[T], list[T]]:
-    """Return the examples of every 50th `image`, or of the last of fewer, and the others.
+class _OfImage(Protocol):
+    @property
+    def image(self) -> str: ...
+
+
+E = TypeVar("E", bound=_OfImage)
+
+
+def hold_out(examples: Sequence[E]) -> tuple[list[E], list[E]]:
+    """Return the examples of every 50th image, or of the last of fewer, and all other examples.
 
     Raise DataError where all are of one image.
     """
-    images = list(dict.fromkeys(getattr(example, "image") for example in examples))  # noqa: B009 - of any class
+    images = list(dict.fromkeys(example.image for example in examples))
     chosen = set(images[_HELD_OUT - 1 :: _HELD_OUT] or images[1:][-1:])
     if not chosen:
         raise DataError("train has one image, so that none is left to validate; set data.validation=val")
-    parts: tuple[list[T], list[T]] = [], []
+    parts: tuple[list[E], list[E]] = [], []
     for example in examples:
-        parts[getattr(example, "image") not in chosen].append(example)  # noqa: B009
+        parts[example.image not in chosen].append(example)
     return parts
 
 
