@@ -23,7 +23,8 @@ def run_parallel(
 ) -> dict[str, str]:
     """Run the commands of each job one after the other, and as many jobs at once as there are environments.
 
-    jobs: by a name that prefixes every line they print. environments: more variables for a job, such as its device.
+    jobs: the commands of each job by its name, which prefixes every line that they print. environments: further
+    environment variables of the jobs that run at once, such as a device each.
     Return the reason of failure of each job that failed, by its name, in one phrase.
     """
     spare, local = list(environments), threading.local()

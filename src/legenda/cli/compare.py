@@ -12,10 +12,10 @@ class CompareCommand(Config):
     """Compare the predictions of two runs, as legenda evaluate wrote them, or two files of captions.
 
     Prints the scores of both with 95 % intervals (bootstrap over examples), the difference of each score with its
-    interval (paired bootstrap) and p (approximate randomization), and the examples with the largest differences. Of
-    tasks other than captioning, scores that are means over examples are compared. Of two folders of legenda train
-    --seeds, prints means and standard deviations over seeds, the paired differences with Student's interval, and p of a
-    permutation test.
+    interval (paired bootstrap) and p (approximate randomization), and the examples with the largest differences. For
+    tasks other than captioning, scores that are means over examples are compared. For two folders of legenda train
+    --seeds, it prints means and standard deviations over seeds, the paired differences with Student's interval, and p
+    of a permutation test.
     """
 
     examples: ClassVar[tuple[str, ...]] = (

@@ -51,8 +51,8 @@ class DemoOptions(Config):
     """Caption four photographs with the packaged model, then train a plain Transformer and NG-SAN on drawn scenes.
 
     The page `report` has the photographs within seconds and, at the end, also a comparison of the two models. Run
-    folders are written below the folder `runs`. Needs no network, about 1 GB of memory and a few minutes
-    on two cores; called again, it uses what is already trained.
+    folders are written below the folder `runs`. The demo needs no network, about 1 GB of memory and a few minutes on
+    two cores; called again, it uses what is already trained.
     """
 
     runs: Path = Path("runs/demo")

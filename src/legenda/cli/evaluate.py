@@ -44,7 +44,7 @@ class EvaluateOptions(Config):
     split: str = "val"
     """The split: train, val, test, or another one of the data, such as testA of RefCOCO."""
     annotations: Path | None = None
-    """Annotations to use instead of the run's, in Karpathy's layout; imported models have none."""
+    """Annotations to use instead of the run's, in any form of data.annotations; imported models have none."""
     features: Path | None = None
     """The features of their images; or, without --annotations, of the split's images in the run's own data, as of
     test2015, where the run was trained on the features of other images."""

@@ -19,13 +19,13 @@ from legenda.terminal import counted
 class InspectOptions(Config):
     """Describe a feature store, a run, an exported model, or what Legenda runs on.
 
-    Of a feature store: layout, images, regions, dimensions, dtype, boxes, ranges and broken entries. Of a run: model,
-    parameters, configuration, data, extractor, versions, training and scores. Where something is broken, it is
-    named and the exit code is 2.
+    A feature store is described by its layout, images, regions, dimensions, dtype, boxes, ranges and broken entries; a
+    run by its model, parameters, configuration, data, extractor, versions, training and scores. Where something is
+    broken, it is named and the exit code is 2.
     """
 
     path: tyro.conf.Positional[str | None] = None
-    """A feature store of any format, a run folder, that of an export, USER/MODEL of Hugging Face's hub, or photo."""
+    """A feature store of any format, a run folder, an exported folder, USER/MODEL of Hugging Face's hub, or photo."""
     verify: bool = False
     """Read everything: all images of a store; of a run the weights and all files, and score its predictions again."""
     environment: bool = False

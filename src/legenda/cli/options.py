@@ -229,11 +229,10 @@ def _values_of(options: object) -> Iterator[tuple[str, object]]:
 
 
 def _check_out(options: object, command: str) -> None:
-    """Raise DataError where --out is a file that the command reads.
+    """Raise DataError where --out is a file that the command reads or that belongs to a run, or cannot be written.
 
-    These are the files that other options name, those of a folder or a run that one names, and the data of the run.
-    Folders of images may hold other files too, and the evaluations of a run do not count for `evaluate`. Raise it, too,
-    where it is a file of a run, and where nothing can be written there.
+    A command reads the files that other options name, the files of a folder or a run that an option names, and the data
+    of the run. Other files in a folder of images do not count, nor do the evaluations of a run for `evaluate`.
     """
     out = dict(_values_of(options)).get("out")
     if isinstance(out, Path):

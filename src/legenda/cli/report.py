@@ -21,9 +21,8 @@ class ReportCommand(Config):
     """Evaluate one or more runs on a split and write one HTML file that compares them; it opens offline.
 
     For captioners the page shows scores with 95 % intervals and captions next to the references with the attention of
-    each word. All runs must read the same images. The images are
-    embedded: scenes are drawn, photographs are searched for next to the annotations; where one is not found, its
-    regions are drawn on a blank canvas.
+    each word. All runs must read the same images. The images are embedded: scenes are drawn, photographs are searched
+    for next to the annotations; where one is not found, its regions are drawn on a blank canvas.
 
     Files of captions, as legenda score reads them, are compared without their models and without PyTorch, next to the
     references of --annotations, or of the data that an evaluation_SPLIT.json names.
@@ -72,8 +71,8 @@ def _write(options: ReportCommand, out: Path) -> str:
         if refused := [*of_runs, *search]:
             option = refused[0].replace("_", "-")
             raise ConfigError(f"--{option} is for runs, and {names[0]} is a file of captions; leave it out")
-        given = report.model_dump(include={"annotations", "images", "num_images"})
-        return write_prediction_report(names, out, **given)
+        settings = report.model_dump(include={"annotations", "images", "num_images"})
+        return write_prediction_report(names, out, **settings)
     files = [path for path in names if path.is_file()]
     if files:
         run = next(path for path in names if path not in files)

@@ -121,14 +121,14 @@ def _train(
 ) -> None:
     from legenda.experiment import train
 
-    given = options.model_dump(exclude={"arguments", "out", "config", "seeds"})
+    settings = options.model_dump(exclude={"arguments", "out", "config", "seeds"})
     result = train(
         recipe,
         changes,
         out=out,
         seed=seed,
         progress=lambda line: print(shorten(escape_controls(line)), file=sys.stderr, flush=True),
-        **given,
+        **settings,
     )
     if result.is_global_zero:
         score = f"{result.monitor} {result.best:.3f} after epoch {result.best_epoch}"

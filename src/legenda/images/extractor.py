@@ -240,7 +240,7 @@ Extract = Callable[[list[Image.Image]], list[ImageRegions]]
 class Extractor:
     """A function from images to regions, and its identity, which is stored with its features.
 
-    identity: the record, or its short form, such as blocks:8. with_num_regions: of a detector, returns the function for
+    identity: the record, or its short form, such as blocks:8. with_num_regions: for detectors, returns the function for
     a fixed number of regions. sufficient_side: pixels of an image that suffice for it, see
     `legenda.images.files.shrink`; None for all. loader: loads the extractor again, which is what its pickle holds; None
     where the parts are pickled.

@@ -135,7 +135,7 @@ class ImageVectors:
 
 @dataclass(frozen=True, eq=False)
 class Vision:
-    """The two networks, EfficientNet-Lite2 and NanoDet-Plus-m; weight and bias: of the classifier of the first."""
+    """The two networks, EfficientNet-Lite2 and NanoDet-Plus-m, with weight and bias of the first one's classifier."""
 
     lite2: Any
     nanodet: Any

@@ -269,7 +269,8 @@ class _Continuations:
     """The W best continuations of the hypotheses of each image, `(B, W)`, best first.
 
     parents: the hypothesis that each one continues. tokens, log_probs: the token added, and its log-probability.
-    sum_log_probs, lengths: of the hypothesis with it; the sum is -inf where there are fewer than W.
+    sum_log_probs, lengths: the sum and the length of the hypothesis with it; the sum is -inf where there are fewer than
+    W.
     """
 
     parents: np.ndarray
@@ -302,7 +303,8 @@ class _BeamGroup(Generic[A]):
     def advance(self, log_probs: A, scores: A, step: int, num_beams: int) -> tuple[np.ndarray, np.ndarray]:
         """Replace the hypotheses by their `num_beams` best continuations; return their parents and their tokens.
 
-        log_probs, scores: of the next token; the scores, which may include penalties, are what is ranked.
+        log_probs, scores: log-probabilities and scores of the next token; ranks follow from the scores, which may
+        include penalties.
         """
         best = self._rank(log_probs, scores, num_beams)
         self._append(best, step)
