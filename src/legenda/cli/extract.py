@@ -87,7 +87,7 @@ class ExtractOptions(Config):
 def run(options: ExtractOptions) -> None:
     """Write the features and print how many images there are; raise DataError at the end where images were skipped."""
     if not is_folder(options.out) and options.out.suffix != ".safetensors":
-        raise ConfigError(f"{options.out} ends in {options.out.suffix}; name a .safetensors file, or a folder")
+        raise ConfigError(f"{options.out} is no folder and no .safetensors file; name one of them with --out")
     sampling: FrameSampling | None = None
     medium: Medium = "image"
     if options.num_frames is not None or options.frame_rate is not None:
