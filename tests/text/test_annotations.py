@@ -69,6 +69,17 @@ def test_a_list_means_an_id_before_the_name_of_a_file(tmp_path, entry, image):
     assert [i.id for i in read_annotations(annotations, lists=tmp_path / "lists") if i.split == "val"] == [image]
 
 
+def test_a_path_that_does_not_exist_is_not_taken_for_an_image(tmp_path):
+    """The names of a hundred thousand images would also take 13 s to compare."""
+    for name in ("captions.jpg", "captoins.json"):
+        write(tmp_path / name, "")
+    with pytest.raises(DataError, match=r"captions.json does not exist; did you mean captoins.json\?"):
+        read_annotations(tmp_path / "captions.json")
+    (tmp_path / "captoins.json").unlink()
+    with pytest.raises(DataError, match=r"captions.json does not exist; name a file in Karpathy's layout"):
+        read_annotations(tmp_path / "captions.json")
+
+
 def test_a_folder_of_cocos_captions_is_read_wholly(tmp_path):
     write(tmp_path / "captions_train2014.json", COCO)
     val = {"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": [{"id": 1, "image_id": 1, "caption": "Katzen"}]}

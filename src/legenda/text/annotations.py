@@ -15,7 +15,7 @@ import numpy as np
 
 from legenda.config import Id, conform, get_field
 from legenda.errors import DataError, did_you_mean
-from legenda.io import parse_json, read_json, read_text, verified, without_gc
+from legenda.io import IMAGE_SUFFIXES, parse_json, read_json, read_text, verified, without_gc
 from legenda.text.tables import (
     SPLITS,
     TABLE_HINT,
@@ -179,7 +179,8 @@ def load_annotations(path: Path, columns: Columns | None = None) -> Annotations:
     """Return the annotations of a file or a folder as `read_annotations` does, but with restval as a split."""
     columns = columns or Columns()
     if not path.exists() and path.parent.is_dir():
-        close = did_you_mean(path.name, (other.name for other in path.parent.iterdir()))
+        names = (file.name for file in path.parent.iterdir() if file.suffix.lower() not in IMAGE_SUFFIXES)
+        close = did_you_mean(path.name, names)
         hint = close if close.startswith("did") else _HINT
         raise DataError(f"{path} does not exist; {hint}")
     annotations = _read_folder(path, columns) if path.is_dir() else _read_file(path, columns)
