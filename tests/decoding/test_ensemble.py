@@ -60,5 +60,6 @@ def test_members_that_do_not_match(build):
         Ensemble([])
     with pytest.raises(ConfigError, match="vocabulary"):
         Ensemble([build(), build(vocab_size=VOCAB_SIZE + 1)])
-    with pytest.raises(ConfigError, match="weights"):
-        Ensemble([build(), build()], weights=[1.0])
+    for weights in ([1.0], [1.0, 0.0], [1.0, float("nan")], [float("inf"), 1.0]):
+        with pytest.raises(ConfigError, match="weights"):
+            Ensemble([build(), build()], weights=weights)

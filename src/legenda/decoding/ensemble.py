@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -110,8 +111,8 @@ class Ensemble(nn.Module):
         if not models:
             raise ConfigError("an ensemble needs at least one model")
         weights = [1.0] * len(models) if weights is None else list(weights)
-        if len(weights) != len(models) or min(weights) <= 0:
-            raise ConfigError(f"an ensemble of {len(models)} models needs as many weights above 0, not {weights}")
+        if len(weights) != len(models) or not all(0 < weight < math.inf for weight in weights):
+            raise ConfigError(f"an ensemble of {len(models)} models needs as many finite weights above 0, not {weights}")
         if mean not in ("probabilities", "log_probabilities"):
             raise ConfigError(f"mean must be probabilities or log_probabilities, not {mean!r}")
         words = [_vocabulary(model) for model in models]
