@@ -93,9 +93,9 @@ class EnsembleDecoder(Decoder[EnsembleState]):
 class Ensemble(nn.Module):
     """Several captioners as one model, for beam search, greedy decoding and sampling alike.
 
-    mean: of "probabilities", as in AoANet's release and all four papers, or of "log_probabilities", as in MD-SAN's
-    release, whose probabilities then sum to less than 1. weights: of the members, equal by default. The generation
-    config is the first member's.
+    mean: what is averaged, "probabilities" (AoANet's release and all four papers) or "log_probabilities" (MD-SAN's
+    release), with which the probabilities of all tokens sum to less than 1. weights: one for each member, equal by
+    default. The generation config is the first member's.
 
     Raises ConfigError when there is no member, or when vocabularies, special ids or the number of weights differ.
     """
