@@ -27,9 +27,10 @@ FAMILIES = ("transformer", "xlan", "ngsan", "aoanet", "updown", "xtransformer", 
 RULES = {"no_immediate_repeat": True, "suppress_tokens": (1, 4), "forbidden_last_tokens": (2,), "trigram_penalty": 2.0}
 
 
-def create(name: str, **generation) -> legenda.models.Captioner:
+def create(name: str, *, recurrent: bool = False, **generation) -> legenda.models.Captioner:
     torch.manual_seed(1)
     name, overrides = (get_recipe(name).model, get_recipe(name).model_overrides) if "." in name else (name, {})
+    overrides = {**overrides, "recurrent": True} if recurrent else overrides
     known = legenda.models.describe_model(name).config.model_fields
     sizes = {option: size for option, size in SIZES.items() if option in known}
     vocabulary = Vocabulary.build([WORDS], min_count=1)
@@ -97,6 +98,17 @@ def test_the_command_reports_the_difference(tmp_path, run_command, monkeypatch):
     assert not (tmp_path / "somebody").exists()
     code, _, err = run_command(f"export {tmp_path / 'run'} --format torch --max-length 0")
     assert (code, err.count("--max-length must be")) == (2, 1)
+
+
+@pytest.mark.slow
+def test_a_model_that_cannot_be_traced_is_refused_in_one_sentence(tmp_path, run_command):
+    """AoANet of videos, whose LSTM packs frames by their number."""
+    model = create("aoanet", recurrent=True)
+    model.save(tmp_path / "run")
+    code, _, err = run_command(f"export {tmp_path / 'run'} --format torch --max-length 3")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "the encoder of aoanet" in err
+    assert not (tmp_path / "run" / "torch").exists()
 
 
 def test_missing_packages_are_named_with_a_line_that_installs_them(tmp_path, run_command, monkeypatch):

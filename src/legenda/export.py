@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import logging
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from torch import Tensor, nn
 
 from legenda.config import to_json
 from legenda.decoding.generation import resolve_config
-from legenda.errors import CheckpointError, ConfigError, import_extra
+from legenda.errors import CheckpointError, ConfigError, first_line, import_extra
 from legenda.io import __version__, locked, partial_folder, write_json
 from legenda.models.base import Captioner, eval_mode
 from legenda.regions import Memory, Regions
@@ -29,6 +31,9 @@ TOLERANCE = 1e-3
 NamedTensors = dict[str, Tensor]
 Run = Callable[[Mapping[str, Tensor]], NamedTensors]
 """A function from the inputs to the outputs of an exported file, by name."""
+Writer = Callable[[torch.export.ExportedProgram, Path, list[str], list[str]], tuple[Run, list[str]]]
+"""A function that writes a traced part, with names of its inputs and outputs; returns what runs the file, and the
+inputs that it reads."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +68,8 @@ def export_captioner(
     by id, and export.json holds `ExportedModel`: the settings of model and generation, and of `config`, the
     configuration of a run, the extractor and how captions are chosen. int8: quantize the weights of ONNX files.
 
-    Raise ConfigError where a package is missing or the decoder has no state of fixed size, and CheckpointError where an
-    output differs from PyTorch's by more than TOLERANCE; nothing is written then.
+    Raise ConfigError where a package is missing, the decoder has no state of fixed size, or the model cannot be traced,
+    and CheckpointError where an output differs from PyTorch's by more than TOLERANCE; nothing is written then.
     """
     out, generation_config = Path(out), resolve_config(model, None, {"max_length": max_length})
     length = generation_config.max_length
@@ -83,11 +88,11 @@ def export_captioner(
         steps = [decoder.example(regions, rows) for regions, rows in zip(examples, (5, 2), strict=True)]
         write, suffix = (_write_onnx, "onnx") if format == "onnx" else (_write_torch, "pt2")
         names = list(steps[0]), list(decoder.run(steps[0]))
-        run_decoder, read = write(_trace(decoder, *steps), folder / f"decoder.{suffix}", *names)
+        run_decoder, read = _convert(decoder, steps, write, folder / f"decoder.{suffix}", *names)
         outputs = [name for name in encoder.run(examples[0]) if name in read or name == GRID_BOXES]
         encoder.outputs = outputs
         file = folder / f"encoder.{suffix}"
-        run_encoder, _ = write(_trace(encoder, *examples), file, list(examples[0]), outputs)
+        run_encoder, _ = _convert(encoder, examples, write, file, list(examples[0]), outputs)
         encoder.outputs, parts = None, (encoder, decoder)
         difference = _compare(parts, (run_encoder, run_decoder), examples[1], length)
         if not difference <= TOLERANCE:
@@ -233,6 +238,30 @@ def _draw_regions(model: Captioner, images: int, regions: int) -> NamedTensors:
     }
 
 
+def _convert(
+    part: _Part, examples: Sequence[NamedTensors], write: Writer, path: Path, inputs: list[str], outputs: list[str]
+) -> tuple[Run, list[str]]:
+    """Trace a part and write its file; raise ConfigError where it cannot be traced or the format lacks an operation."""
+    try:
+        with _quiet():
+            return write(_trace(part, *examples), path, inputs, outputs)
+    except Exception as error:  # torch.export and torch.onnx raise exceptions of any type
+        raise ConfigError(
+            f"the {path.stem} of {part.model.name} cannot be exported ({first_line(error)}); caption with the run itself"
+        ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Run the block without logs and without the graphs that PyTorch prints; exceptions say what fails."""
+    logging.disable(logging.ERROR)
+    try:
+        with redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
 def _trace(part: _Part, example: NamedTensors, other: NamedTensors) -> torch.export.ExportedProgram:
     """Trace a part; dimensions in which the two examples differ take any size."""
     sizes = {
@@ -257,8 +286,6 @@ def _write_onnx(
     program: torch.export.ExportedProgram, path: Path, inputs: list[str], outputs: list[str]
 ) -> tuple[Run, list[str]]:
     """Write an ONNX file without the inputs that nothing reads; return what runs it, and its inputs."""
-    for noisy in ("onnxscript", "onnx_ir"):  # they warn of optimizations that do not apply
-        logging.getLogger(noisy).setLevel(logging.ERROR)
     written = torch.onnx.export(program, input_names=inputs, output_names=outputs, verbose=False)
     assert written is not None
     graph = written.model.graph
@@ -288,11 +315,8 @@ def _quantize(path: Path) -> Run:
 
     larger = path.with_suffix(".float32.onnx")
     path.replace(larger)
-    logging.disable(logging.WARNING)  # it advises preprocessing, which torch.onnx has done
-    try:
+    with _quiet():  # it advises preprocessing, which torch.onnx has done
         quantize_dynamic(larger, path, per_channel=True, weight_type=QuantType.QInt8)
-    finally:
-        logging.disable(logging.NOTSET)
     larger.unlink()
     return _open_onnx(path)
 
