@@ -100,6 +100,18 @@ def test_the_command_reports_the_difference(tmp_path, run_command, monkeypatch):
     assert (code, err.count("--max-length must be")) == (2, 1)
 
 
+def test_a_model_of_another_precision_is_exported_in_float32(tmp_path, monkeypatch):
+    traced = []
+    monkeypatch.setattr(export, "_trace", lambda part, *examples: traced.append(examples) or part)
+    monkeypatch.setattr(
+        export, "_write_torch", lambda part, path, inputs, _: path.touch() or ((lambda x: part(dict(x))), inputs)
+    )
+    model = create("transformer").double()
+    export.export_captioner(model, tmp_path / "out", format="torch", max_length=3)
+    assert traced[0][0]["memory.states"].dtype == torch.float32
+    assert next(model.parameters()).dtype == torch.float64
+
+
 @pytest.mark.slow
 def test_a_model_that_cannot_be_traced_is_refused_in_one_sentence(tmp_path, run_command):
     """AoANet of videos, whose LSTM packs frames by their number."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import io
 import logging
@@ -68,6 +69,8 @@ def export_captioner(
     by id, and export.json holds `ExportedModel`: the settings of model and generation, and of `config`, the
     configuration of a run, the extractor and how captions are chosen. int8: quantize the weights of ONNX files.
 
+    A model on another device or in another precision is exported as its copy on the CPU in float32.
+
     Raise ConfigError where a package is missing, the decoder has no state of fixed size, or the model cannot be traced,
     and CheckpointError where an output differs from PyTorch's by more than TOLERANCE; nothing is written then.
     """
@@ -80,6 +83,8 @@ def export_captioner(
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file; name a folder to write to")
     vocabulary = model.require_vocabulary()
+    if {(weight.device.type, weight.dtype) for weight in model.parameters()} != {("cpu", torch.float32)}:
+        model = copy.deepcopy(model).to("cpu", torch.float32)
     out.parent.mkdir(parents=True, exist_ok=True)
     with eval_mode(model), locked(out), partial_folder(out) as folder:
         count = model.config.max_regions or 7  # a longer example would be cut, and shorter ones after it
