@@ -252,7 +252,7 @@ def _convert(
             return write(_trace(part, *examples), path, inputs, outputs)
     except Exception as error:  # torch.export and torch.onnx raise exceptions of any type
         raise ConfigError(
-            f"the {path.stem} of {part.model.name} cannot be exported ({first_line(error)}); caption with the run itself"
+            f"the {path.stem} of {part.model.name} cannot be exported ({first_line(error)}); caption with the run"
         ) from error
 
 

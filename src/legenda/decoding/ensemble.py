@@ -112,7 +112,7 @@ class Ensemble(nn.Module):
             raise ConfigError("an ensemble needs at least one model")
         weights = [1.0] * len(models) if weights is None else list(weights)
         if len(weights) != len(models) or not all(0 < weight < math.inf for weight in weights):
-            raise ConfigError(f"an ensemble of {len(models)} models needs as many finite weights above 0, not {weights}")
+            raise ConfigError(f"an ensemble of {len(models)} models needs as many finite weights > 0, not {weights}")
         if mean not in ("probabilities", "log_probabilities"):
             raise ConfigError(f"mean must be probabilities or log_probabilities, not {mean!r}")
         words = [_vocabulary(model) for model in models]
