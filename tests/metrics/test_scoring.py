@@ -48,6 +48,9 @@ def file(tmp_path) -> Callable[[Any], Path]:
         ({"7": ["A dog.", "Dogs."]}, {"7": ["A dog.", "Dogs."]}),
         ({"split": "val", "scores": {"BLEU-1": 0.5}, "captions": {"a": "A dog."}}, {"a": ["A dog."]}),
         ({"captions": "A dog."}, {"captions": ["A dog."]}),
+        ("[new] a.jpg: a dog\n{b}.png: a cat", {"[new] a.jpg": ["a dog"], "{b}.png": ["a cat"]}),
+        ("{b}.png: a cat", {"{b}.png": ["a cat"]}),
+        ('{"7": "a.jpg: A dog."}', {"7": ["a.jpg: A dog."]}),
     ],
 )
 def test_predictions(file, content, captions):

@@ -117,7 +117,13 @@ def find_split(word: str) -> str | None:
 def is_json(path: Path, text: str) -> bool:
     """Return whether the text of a file is one JSON value, not a table and not JSON lines."""
     start = text[:200].lstrip()[:1]
-    return start in ("{", "[") and not _is_lines(path, text)
+    return start in ("{", "[") and not _is_lines(path, text) and not _is_printed(text)
+
+
+def _is_printed(text: str) -> bool:
+    """Return whether `legenda caption` has printed the first line, of an image whose name may begin as JSON does."""
+    match = _PRINTED_ROW.fullmatch(text[:1000].lstrip().partition("\n")[0])  # JSON may have no other line
+    return match is not None and '"' not in match["file"]
 
 
 def _is_lines(path: Path, text: str) -> bool:
@@ -135,7 +141,7 @@ def _is_lines(path: Path, text: str) -> bool:
 
 def read_rows(path: Path, text: str, columns: Columns) -> list[Row]:
     """Return the rows of a table or of JSON lines; raise DataError, naming the line, for what is missing."""
-    if text.lstrip().startswith("{"):
+    if text.lstrip().startswith("{") and not _is_printed(text):
         return list(rows_of(_json_lines(path, text), path, columns))
     first = next((line for line in text.split("\n") if line.strip()), "")
     for mark in _MARKS:
