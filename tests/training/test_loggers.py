@@ -30,3 +30,21 @@ def test_every_number_is_logged(tmp_path, monkeypatch):
     assert opened == {**tensorboard, "project": "mine", "resume": "allow"}
     both = {"loss": 0.5, "validation/CIDEr-D": 0.25}
     assert numbers == [*((name, value, 20) for name, value in both.items()), "flush", (both, 20)]
+
+
+def test_two_runs_of_one_process_are_two_runs_of_wandb(tmp_path, monkeypatch):
+    """Unless it is asked to begin anew, wandb returns the run that it has begun before."""
+    begun, numbers = [], []
+
+    def init(id, reinit=None, **_):
+        if not begun or reinit:
+            begun.append(id)
+        return SimpleNamespace(log=lambda *_, own=begun[-1], **__: numbers.append(own))
+
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
+    monkeypatch.setenv("WANDB_PROJECT", "mine")
+    for name in ("first", "second"):
+        for log in open_loggers(tmp_path / name, 0):
+            log(RECORD)
+    assert len(set(numbers)) == 2

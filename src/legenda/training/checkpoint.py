@@ -260,5 +260,6 @@ def _wandb(folder: Path) -> Logger | None:
     except ImportError:
         return None
     run_id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
-    run = wandb.init(project=project, id=run_id, name=folder.name, dir=str(folder), resume="allow")
+    # reinit: otherwise the second training of a process would be logged to the run of the first
+    run = wandb.init(project=project, id=run_id, name=folder.name, dir=str(folder), resume="allow", reinit=True)
     return lambda record: run.log(dict(_flatten_record(record)), step=record["step"])
