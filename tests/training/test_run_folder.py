@@ -32,6 +32,13 @@ def test_a_finished_run_is_left_as_it_is(completed_run):
     assert before == everything_in(completed_run)
 
 
+def test_a_run_goes_on_beside_what_a_killed_export_left(completed_run, tmp_path):
+    shutil.copytree(completed_run, tmp_path, dirs_exist_ok=True)
+    (tmp_path / ".onnx.0123abcd.partial").mkdir()
+    (tmp_path / ".onnx.0123abcd.partial" / "decoder.onnx").write_text("half")
+    assert run(tmp_path).best == run(completed_run).best
+
+
 def test_a_run_that_lost_its_weights_is_not_finished_and_says_how_to_begin_again(completed_run, tmp_path):
     shutil.copytree(completed_run, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("model.safetensors"))
     before = everything_in(tmp_path)

@@ -91,7 +91,8 @@ def init_run_dir(folder: Path, config: dict[str, object], model: Model) -> None:
         if (folder / STATE).exists() and (folder / WEIGHTS).exists():
             load_tensors(folder / WEIGHTS, f"restore it, or {_DELETE}")  # raises where the best model is damaged
         for partial in filter(_is_partial, folder.iterdir()):
-            partial.unlink()
+            if not partial.is_dir():  # as that of an export, which has its own lock
+                partial.unlink()
     else:
         write_json(path, config)
     model.save_vocabulary(folder)
