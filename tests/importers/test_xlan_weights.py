@@ -89,3 +89,10 @@ def test_a_missing_tensor_is_named(state, kind, name):
     del tensors[name]
     with pytest.raises(LegendaError, match=f"released.pth lacks {name}"):
         load(kind, tensors)
+
+
+@pytest.mark.parametrize("spoil", [lambda table: table[:, :0], lambda table: table + 0.01, lambda table: table[0]])
+def test_a_table_of_other_positions_is_refused(state, spoil):
+    tensors = state("xtransformer")
+    with pytest.raises(LegendaError, match=TABLE):
+        load("xtransformer", {**tensors, TABLE: spoil(tensors[TABLE])})

@@ -295,7 +295,7 @@ def load(
     if isinstance(weights, str | Path):
         source, tensors = str(weights), read_tensors(Path(weights), _HINT)
     else:
-        source, tensors = f"the {kind} weights", weights
+        source, tensors = f"the state dict of {kind}", weights
     model = importer.build(StateDictMapper(tensors, source), num_heads=num_heads, **options)
     importer.set_vocabulary(model, vocabulary, answers, source)
     return model

@@ -139,7 +139,7 @@ def _position_base(weights: StateDictMapper, dim: int) -> float:
     name = "decoder.embed_positions.pe"
     length, table = weights.size(name, 1), weights[name]
     base = 2.0 * length
-    expected = positions(0, length, dim, base, table.device).unsqueeze(0)
+    expected = positions(0, length, dim, base, table.device).unsqueeze(0) if length else table.new_empty(0)
     if table.shape != expected.shape or not torch.allclose(table.float(), expected, rtol=0, atol=1e-3):
         raise CheckpointError(f"{weights.source} holds {name} that are not the sinusoids of {length} positions")
     weights.ignore(name)
