@@ -1,6 +1,7 @@
 """Data read from images: a frozen backbone with a store, one that is trained, and what cannot be read."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -97,6 +98,18 @@ def test_a_frozen_backbone_writes_its_features_once(table, backbone, tmp_path):
     assert store.stat().st_mtime_ns == before
     assert legenda.load(out).backbone is None
     assert json.loads((out / "config.json").read_text())["extractor"]["name"] == "hf"
+
+
+@pytest.mark.parametrize("inside", [".", "../photos", "deeper/.."])
+def test_the_folder_one_is_in_may_be_the_annotations(tmp_path, monkeypatch, inside):
+    (tmp_path / "photos" / "deeper").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "photos")
+    for number in range(3):
+        Image.new("RGB", (8, 8), (80 * number, 0, 0)).save(f"{number}.png")
+        Path(f"{number}.txt").write_text("a picture\n")
+    store = ImageData(annotations=Path(inside), backbone="pixels:4").open_store()
+    assert store.path.resolve() == tmp_path / "photos.pixels-4.safetensors"
+    assert sorted(store.ids) == ["0", "1", "2"]
 
 
 def test_a_trained_backbone_is_saved_with_the_captioner(table, backbone, tmp_path, capsys):

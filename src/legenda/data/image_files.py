@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -128,8 +129,8 @@ class ImageData(BackboneData, KarpathyData):
     @property
     def feature_path(self) -> Path:
         """The store of the features."""
-        name = re.sub(r"[^\w.-]+", "-", self.backbone)
-        return self.features or self.annotations.with_name(f"{self.annotations.name}.{name}.safetensors")
+        annotations, name = Path(os.path.normpath(self.annotations.absolute())), re.sub(r"[^\w.-]+", "-", self.backbone)
+        return self.features or annotations.with_name(f"{annotations.name}.{name}.safetensors")  # "." has no name
 
     def extract(self) -> None:
         """Extract the features of the images that the store lacks; a stopped call is continued."""
