@@ -142,6 +142,12 @@ def test_features_in_place_of_a_trained_backbone_are_refused(table):
         replace_features(ImageData(annotations=table, train_backbone=True), table.parent / "f.safetensors")
 
 
+def test_features_of_an_evaluation_that_are_missing_are_not_extracted(table):
+    """A training writes the store that it names; an evaluation has it mistyped."""
+    with pytest.raises(DataError, match="does not exist"):
+        replace_features(ImageData(annotations=table), table.parent / "f.safetensors")
+
+
 def test_augmentation_and_batch_statistics(resnet):
     network = load_backbone(resnet, augment=True)
     images = Regions(to_pixels([Image.effect_noise((40, 30), 90).convert("RGB")] * 2, SIDE))

@@ -24,6 +24,7 @@ from legenda.decoding.search import search
 from legenda.errors import CheckpointError, ConfigError, LegendaError
 from legenda.evaluation.exported import ExportedRun, without_data
 from legenda.features.extractors import refuse_extractor, resolve_extractor
+from legenda.features.readers import require_store
 from legenda.hub import find_model, is_of_transformers
 from legenda.images.extractor import UNNAMED, Extractor, ExtractorIdentity
 from legenda.models import Captioner
@@ -381,6 +382,7 @@ def replace_features(data: Data, features: Path | None) -> Data:
         raise ConfigError(f"the data {data.kind!r} are read from no feature store; leave out --features")
     if getattr(data, "train_backbone", False):
         raise ConfigError("the model has a backbone of its own, which reads the images; leave out --features")
+    require_store(features)  # data of images would write it
     return data.replace(features=(features,) if isinstance(data.features, tuple) else features)
 
 

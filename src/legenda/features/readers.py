@@ -46,15 +46,21 @@ def open_features(path: str | Path, *, sizes: Path | None = None) -> FeatureStor
     path = Path(path)
     file_path, kind = split_kind(path)
     check_regular(file_path)
+    require_store(file_path)
     opener = find_opener(file_path)
+    if kind is not None and opener is not Hdf5Store:
+        raise DataError(f"{file_path} is not an HDF5 file, so it has no kinds to choose from; leave out ':{kind}'")
+    return PackedFeatureStore(path) if opener is None else opener(path, sizes)
+
+
+def require_store(path: Path) -> None:
+    """Raise DataError for features that do not exist."""
+    file_path, _ = split_kind(path)
     if not file_path.exists() and file_path.suffix not in STORES:
         raise DataError(
             f"{file_path} does not exist; name features that `legenda extract` or `legenda convert` has written, or "
             "released ones"
         )
-    if kind is not None and opener is not Hdf5Store:
-        raise DataError(f"{file_path} is not an HDF5 file, so it has no kinds to choose from; leave out ':{kind}'")
-    return PackedFeatureStore(path) if opener is None else opener(path, sizes)
 
 
 def open_stores(paths: Sequence[Path]) -> ConcatFeatureStore:
