@@ -43,6 +43,8 @@ IMAGE_SUFFIXES = frozenset(
 )
 VIDEO_SUFFIXES = frozenset({".mp4", ".m4v", ".mkv", ".webm", ".avi", ".mov", ".mpg", ".mpeg"})
 """Suffixes of the files that are taken for images and for videos."""
+FEATURE_SUFFIXES = frozenset({".safetensors", ".npy", ".npz", ".pth", ".h5", ".hdf5", ".lmdb", ".tsv"})
+"""Files that hold features, which no image file does."""
 
 
 @contextmanager

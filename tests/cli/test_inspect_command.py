@@ -51,6 +51,13 @@ def test_a_store_is_described(store, run_command):
     assert (code, found["read"], found["problems"]) == (0, "130 images, 0 broken", [])
 
 
+@pytest.mark.parametrize("name", ["f.safetensors", "f.hdf5:grids", "f.lmdb"])
+def test_a_store_that_is_missing_is_no_missing_model(run_command, name):
+    code, _, err = run_command(f"inspect nowhere/{name}")
+    assert code == 2
+    assert "legenda convert" in err
+
+
 def test_verify_compares_a_store_with_its_checksums(store, run_command):
     content = bytearray(store.read_bytes())
     content[content.index(np.full(6, 77.0, np.float16).tobytes())] ^= 1

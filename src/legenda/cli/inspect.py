@@ -11,6 +11,7 @@ from legenda.config import Config
 from legenda.environment import describe_installation
 from legenda.errors import ConfigError, DataError
 from legenda.hub import find_model
+from legenda.io import FEATURE_SUFFIXES
 from legenda.run_folder import CONFIG, WEIGHTS
 from legenda.runtime.captioner import is_exported
 from legenda.terminal import counted
@@ -62,7 +63,7 @@ def _inspect_path(name: str, *, verify: bool) -> tuple[Mapping[str, object], lis
     """Return the facts and problems of a feature store, a run or an exported model."""
     path = Path(name)
     is_model = (path / CONFIG).is_file() or is_exported(path)
-    if not is_model and (path.exists() or ":" in name):
+    if not is_model and (path.exists() or ":" in name or path.suffix in FEATURE_SUFFIXES):
         from legenda.features.convert import inspect_store
         from legenda.terminal import progress_bar
 

@@ -29,7 +29,7 @@ from PIL import Image, ImageOps
 
 from legenda.errors import ConfigError, DataError, LegendaError, first_line, import_extra
 from legenda.images.extractor import Extractor, ImageRegions, run_extractor
-from legenda.io import IMAGE_SUFFIXES, VIDEO_SUFFIXES, open_regular
+from legenda.io import FEATURE_SUFFIXES, IMAGE_SUFFIXES, VIDEO_SUFFIXES, open_regular
 from legenda.terminal import check_stopped
 
 T = TypeVar("T")
@@ -40,8 +40,6 @@ SUFFIXES: dict[Medium, frozenset[str]] = {
     "video": VIDEO_SUFFIXES,
 }
 """The suffixes of images in folders and patterns."""
-_FEATURE_SUFFIXES = frozenset({".safetensors", ".npy", ".npz", ".pth", ".h5", ".hdf5", ".lmdb", ".tsv"})
-"""Files that hold features, which no image file does."""
 _NAMED = 5
 """Number of other files that a warning names."""
 _LOG = logging.getLogger(__name__)
@@ -131,7 +129,7 @@ def _list_source(source: str, medium: Medium, allow_urls: bool) -> Iterator[str]
 
             is_image = is_web_url(source) or is_image_name(source.split("?")[0], medium)
         if is_image or Path(source).is_file():
-            if Path(source).suffix.lower() in _FEATURE_SUFFIXES:
+            if Path(source).suffix.lower() in FEATURE_SUFFIXES:
                 raise DataError(
                     f"{source} holds features, not an image; legenda evaluate RUN --features {source} captions those "
                     "of the run's images, legenda.open(RUN).model.caption(legenda.Regions(features, boxes)) any others"
