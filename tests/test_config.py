@@ -97,6 +97,11 @@ def test_a_path_with_a_zero_byte_is_refused():
         Data(folder=Path("a"), features=(Path("b"), Path("a\0b")))
 
 
+def test_a_path_that_no_json_holds_is_refused_by_its_fault():
+    with pytest.raises(ConfigError, match=r"^data holds text that is not Unicode, such as the name of a file"):
+        merge(Data, {"folder": Path("/data/b\udcff")}, "data")
+
+
 def test_products_of_sizes_fit_into_64_bits():
     with pytest.raises(ConfigError, match="geometry_dim"):
         create_model("ngsan", vocab_size=9, geometry_dim=2**63 - 1)

@@ -191,6 +191,8 @@ def describe(error: ValidationError, kind: type, name: str) -> str:
     if first["type"] == "extra_forbidden":
         known = getattr(_find_field(kind, path)[-1], "model_fields", {})
         return f"{owner} has no option {last!r}; {did_you_mean(str(last), known)}"
+    if first["type"] == "json_invalid" and "surrogate" in first["msg"]:  # of `merge`
+        return f"{name} holds text that is not Unicode, such as the name of a file that is not UTF-8; rename the file"
     if first["type"] == "missing" and isinstance(last, int):
         return f"{owner} needs at least {last + 1} values, not {first['input']!r}"
     if first["type"] == "missing":
