@@ -27,7 +27,6 @@ from legenda.config import get_field
 from legenda.errors import ConfigError, DataError
 from legenda.io import parse_json, read_text, write_text
 from legenda.metrics import Interval
-from legenda.metrics.resampling import interval_of_ratio
 from legenda.metrics.scoring import ScoringReport, as_dicts
 
 VERDICTS = ("first", "equal", "second")
@@ -231,7 +230,7 @@ def summarize_judgments(path: Path) -> ScoringReport:
     total = table.sum(1)
     columns = dict(zip((*VERDICTS, "preference"), (*table.T, table[:, 0] - table[:, 2]), strict=True))
     shares = {name: float(column.sum() / total.sum()) for name, column in columns.items()}
-    bounds = {name: interval_of_ratio(column, total) for name, column in columns.items()}
+    bounds = {name: _interval_of_ratio(column, total) for name, column in columns.items()}
     numbers = {name: int(columns[name].sum()) for name in VERDICTS}
     judges = sum(bool(given) for given in judgments.verdicts.values())
     identical = {pair.image for pair in judgments.pairs if pair.identical} & counts.keys()
@@ -257,6 +256,14 @@ def summarize_judgments(path: Path) -> ScoringReport:
         },
         [],
     )
+
+
+def _interval_of_ratio(numerators: np.ndarray, denominators: np.ndarray) -> Interval:
+    """Return the 95 % bootstrap interval of a ratio of sums over images, from both values of each image."""
+    n = len(numerators)
+    draws = np.random.default_rng([0, 0]).multinomial(n, np.full(n, 1 / n), size=1000)
+    low, high = np.quantile((draws @ numerators) / (draws @ denominators), [0.025, 0.975]).tolist()
+    return Interval(low, high)
 
 
 def fleiss_kappa(counts: Sequence[Sequence[int]]) -> float | None:

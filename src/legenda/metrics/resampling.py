@@ -116,21 +116,6 @@ def _scorer(names: Sequence[str]) -> Callable[[np.ndarray], np.ndarray]:
     return lambda sums: np.stack([total(sums) for total in totals], axis=-1)
 
 
-def interval_of_ratio(
-    numerators: np.ndarray,
-    denominators: np.ndarray,
-    *,
-    resamples: int = 1000,
-    confidence: float = 0.95,
-    seed: int = 0,
-) -> Interval:
-    """Return the bootstrap interval of a ratio of sums over images, from both values of each image, (images,)."""
-    _check_settings(resamples, confidence)
-    draws = _bootstrap(len(numerators), resamples, seed)
-    ratios = [(weights @ numerators) / (weights @ denominators) for weights in draws]
-    return _interval(np.concatenate(ratios), confidence)
-
-
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p of several comparisons, in their order, corrected by Holm's procedure for their number."""
     p = np.asarray(p_values, dtype=float)
