@@ -59,6 +59,12 @@ def test_weights_optimiser_random_numbers_and_progress_come_back_exactly(tmp_pat
         assert all(torch.equal(value, other_state[index][name]) for name, value in values.items())
 
 
+def test_a_state_of_fewer_processes_is_refused_without_advice_to_delete_it(folder):
+    with pytest.raises(LegendaError, match="--devices") as caught:
+        load_state(folder, *trained(), rank=1)
+    assert "delete" not in str(caught.value)
+
+
 def test_a_state_of_the_optimizer_that_lost_a_part_is_refused(tmp_path):
     tensors = collect_state(*trained())
     tensors["optimizer.1.exp_bvg"] = tensors.pop("optimizer.1.exp_avg")

@@ -116,6 +116,12 @@ def load_state(
     check_finite(tensors, path, _HINT)
     if _metadata(path).get("tensors") not in (None, checksum(tensors)):
         raise CheckpointError(f"{path} differs from its checksum; {_HINT}")
+    saved_ranks = {key.split(".")[1] for key in tensors if key.startswith("random.")}
+    if saved_ranks and str(rank) not in saved_ranks:
+        raise CheckpointError(
+            f"{path} holds the random numbers of {len(saved_ranks)} devices in all, and more cannot continue it; use "
+            "as many (--devices, --nodes)"
+        )
     try:
         weights = model.state_dict()
         model.load_state_dict({name: shard_like(tensor, tensors[f"model.{name}"]) for name, tensor in weights.items()})
