@@ -1,4 +1,4 @@
-"""Tasks: captioning, visual question answering, grounding and translation; objectives, predictions and scores."""
+"""The interface of tasks, and captioning with its objectives, predictions and scores; other tasks are in `extras`."""
 
 from legenda.tasks.base import SelfCriticalConfig, Task
 from legenda.tasks.captioning import Captioning, generate_captions, score_captions

@@ -1,4 +1,4 @@
-"""Captions of a split by beam search, and their scores."""
+"""The task of captioning: models and objectives, the captions of a split, and their scores."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def generate_captions(
 ) -> dict[str, str]:
     """Return the caption of each image of a split by its id: the best of beam search, or a sample.
 
-    config: of the search, by default the model's. vocabulary: that of an ensemble; a model has its own. indices: the
-    images to caption; all by default. callback: called after each batch with the indices, their regions and the output
-    of the search. Raise DataError where the features do not fit the model.
+    config: settings of the search, by default the model's. vocabulary: for an ensemble; a model has its own. indices:
+    the images to caption; all by default. callback: called after each batch with the indices, their regions and the
+    output of the search. Raise DataError where the features do not fit the model.
     """
     vocabulary = model.require_vocabulary() if vocabulary is None and isinstance(model, Captioner) else vocabulary
     if vocabulary is None:

@@ -25,7 +25,7 @@ class TrainingConfig(ObjectiveConfig):
     """The learning rate of a backbone that is trained, as a share of the schedule's; 0 keeps its weights."""
     optimizer: Literal["adam", "adamw", "radam", "sgd"] = "adam"
     betas: tuple[Probability, Probability] = (0.9, 0.98)
-    """The first one is the momentum of sgd, which has no second one."""
+    """Betas of Adam; sgd takes the first one as its momentum."""
     eps: NonNegativeFloat = 1e-8
     weight_decay: NonNegativeFloat = 0.0
     dropout: Mapping[str, Probability] = Field(default_factory=dict)
@@ -59,8 +59,8 @@ class TrainingConfig(ObjectiveConfig):
     early_stopping_patience: NonNegativeInt = 0
     """Evaluations without improvement after which training stops; 0 trains all epochs."""
     last_rate_patience: NonNegativeInt = 0
-    """The same for evaluations after the schedule's rate has fallen to its last value; where that is 0, training stops
-    in any case."""
+    """Evaluations without improvement at the last rate of the schedule after which training stops; 0 trains all epochs.
+    Where that rate is 0, training stops in any case."""
     checkpoint_every: NonNegativeInt = 0
     """Steps between checkpoints within an epoch; 0 writes them at the ends of epochs only."""
 

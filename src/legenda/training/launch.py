@@ -157,8 +157,8 @@ def _is_partial(path: Path) -> bool:
 
 _LOG = logging.getLogger(__name__)
 _KEPT_CONSENSUS = 0.25
-"""What is left of the consensus of a run in those that start from it, whose captions may be of another kind: it gains
-CIDEr-D in four such runs, and the whole of it in three (research/photo/README.md)."""
+"""Share of a run's consensus weight in the runs that start from it, whose captions may be of another kind: of four such
+runs it improves CIDEr-D in all, and the whole weight in three (research/photo/README.md)."""
 
 
 @dataclass(frozen=True)
