@@ -203,10 +203,11 @@ def _parse_mapping(content: object, path: Path) -> tuple[str, ...]:
     """Return the words of a mapping from ids, counted from 1; the id 0 is both BOS and EOS."""
     table = content.get("ix_to_word", content) if isinstance(content, Mapping) else None
     try:
-        assert table
+        if not isinstance(table, Mapping) or not table:
+            raise ValueError
         words = {int(number): str(word) for number, word in table.items()}
         return (END, *(_convert_special(words[number]) for number in range(1, len(words) + 1)))
-    except (AssertionError, KeyError, ValueError, AttributeError) as error:
+    except (KeyError, ValueError, TypeError) as error:
         raise DataError(f'{path} has no "ix_to_word" with the ids 1, 2, 3 ...; give the release\'s own file') from error
 
 
