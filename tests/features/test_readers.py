@@ -203,6 +203,11 @@ def test_metadata_of_other_programs_is_no_image(tmp_path):
     assert sorted(open_features(folder).ids) == sorted(IDS)
 
 
+def test_the_folder_one_is_in_has_its_boxes_beside_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(write_cocobu(tmp_path))
+    assert open_features(".", sizes=write_sizes(tmp_path)).has_boxes
+
+
 def test_grids_have_the_boxes_of_their_cells_line_by_line(tmp_path):
     grid = np.arange(2 * 3 * 4, dtype=np.float32).reshape(2, 3, 4)
     with h5py.File(tmp_path / "f.hdf5", "w") as file:
