@@ -208,6 +208,15 @@ def test_the_folder_one_is_in_has_its_boxes_beside_it(tmp_path, monkeypatch):
     assert open_features(".", sizes=write_sizes(tmp_path)).has_boxes
 
 
+def test_one_array_of_all_images_is_refused_before_it_fills_the_memory(tmp_path):
+    """The layout of bottom-up-attention-vqa: image_features (82783, 36, 2048) is no image of the name image."""
+    with h5py.File(tmp_path / "train36.hdf5", "w") as file:
+        file.create_dataset("image_features", (20_000, 36, 8), "f4")
+        file.create_dataset("spatial_features", (20_000, 36, 6), "f4")
+    with pytest.raises(DataError, match="20000, 36, 8"):
+        open_features(tmp_path / "train36.hdf5")
+
+
 def test_grids_have_the_boxes_of_their_cells_line_by_line(tmp_path):
     grid = np.arange(2 * 3 * 4, dtype=np.float32).reshape(2, 3, 4)
     with h5py.File(tmp_path / "f.hdf5", "w") as file:

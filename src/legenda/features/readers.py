@@ -172,6 +172,8 @@ WRITTEN_BY_LEGENDA = "legenda"
 """The attribute of HDF5 files that `legenda convert` wrote, in which features without boxes have none."""
 _SAMPLE = 8
 """Images whose shapes are compared to distinguish a grid of 49 cells from 49 regions."""
+_MOST_REGIONS = 1 << 16
+"""Regions or cells of one image in HDF5; other layouts have one array of all images, which fills the memory."""
 
 
 class Hdf5Store(ReleasedStore):
@@ -251,6 +253,8 @@ class Hdf5Store(ReleasedStore):
     def _array(self, image: str, kind: str) -> np.ndarray:
         """Return one data set, read with the low-level API, since h5py's objects take longer than the reading."""
         data = self._open(self._file.id, dataset_name(image, kind))
+        if math.prod(data.shape[:-1]) > _MOST_REGIONS:
+            raise ValueError(f"its {kind} have the shape {data.shape}, which is that of many images")
         values = np.empty(data.shape, data.dtype)
         data.read(self._everything, self._everything, values)
         return values
