@@ -348,7 +348,7 @@ class FolderStore(ReleasedStore):
     def __init__(self, path: Path, sizes_file: Path | None = None) -> None:
         self._names, self._box_names = verified(lambda: _split_parts(dict(_find_files(path))), path, self.wanted)
         folder = Path(os.path.normpath(path.absolute()))  # "." has no name
-        box_folder = folder.with_name(f"{folder.name.removesuffix('_att')}_box")
+        box_folder = folder.parent / f"{folder.name.removesuffix('_att')}_box"
         usable = folder.name.endswith("_att") and sizes_file is not None and box_folder.is_dir()
         self._box_folder = box_folder if usable else None
         extractor = UNNAMED
