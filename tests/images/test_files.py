@@ -151,6 +151,7 @@ def test_arrays_and_pil_images_are_read_as_files(tmp_path):
     ("image", "message"),
     [
         (np.zeros((4, 4, 3), np.float32), "image 2 is an array of float32; convert it to uint8"),
+        (Image.new("RGB", (9, 9)).crop((5, 2, 5, 8)), "image 2 .*0 x 6"),
         (np.zeros((3, 4, 5), np.uint8), r"image 2 has the channels first, \(3, 4, 5\); give image.transpose\(1, 2, 0"),
         (np.zeros((4, 4, 2), np.uint8), r"shape \(4, 4, 2\); give \(height, width, 3\) or \(height, width\)"),
         (7, "image 2 is of type int"),

@@ -394,6 +394,8 @@ def to_image(image: ImageInput, name: str = "the image") -> Image.Image:
     if isinstance(image, bytes | bytearray):
         return read_image(BytesIO(image), name)
     if isinstance(image, Image.Image):
+        if 0 in image.size:
+            raise DataError(f"{name} has {image.width} x {image.height} pixels; leave out what is cropped to nothing")
         return _verified(lambda: _to_rgb(ImageOps.exif_transpose(image)), name)
     if not isinstance(image, np.ndarray) and hasattr(image, "read"):
         return read_image(_verified(lambda: _to_memory(image), name), name)
