@@ -128,6 +128,14 @@ def test_where_to_write_is_checked(tmp_path):
     assert open_features(source).ids == IDS
 
 
+@pytest.mark.parametrize("names", [("9.jpg",), ("9", "9_box")])
+def test_an_id_that_a_folder_cannot_hold_is_named(tmp_path, names):
+    source = make(tmp_path / "a.safetensors", names)
+    with pytest.raises(DataError, match=f"{names[-1]}.*hdf5"):
+        convert([source], tmp_path / "folder")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.safetensors"]
+
+
 def test_the_file_of_a_kind_is_not_overwritten(tmp_path):
     source = tmp_path / "both.hdf5"
     with h5py.File(source, "w") as file:

@@ -85,8 +85,13 @@ def convert(
 
     def read_back(partial: Path) -> None:
         """Compare what was written with what was read, before it gets its name."""
-        read = _Digest(dtype)
-        for image in open_features(partial).images():
+        read, store = _Digest(dtype), open_features(partial)
+        written = (stores[n].ids[position] for n, positions in enumerate(chosen) for position in positions)
+        if lost := next((image for image in written if image not in store), None):
+            raise DataError(
+                f"{out} would be read without the id '{lost}', which has another meaning there; name an .hdf5 file"
+            )
+        for image in store.images():
             read.add(*image)
         if read.hexdigest != digest.hexdigest:
             raise DataError(f"{out} is not what was to be written to it; check the disk and convert again")
