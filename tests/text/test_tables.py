@@ -1,6 +1,7 @@
 """Captions in the forms that people have them: read by content, as annotations; what is broken is named by its line."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,15 @@ def test_splits_are_spelled_as_people_do(tmp_path, ours, words):
     entries = [{"filename": f"{n}.jpg", "split": word, "sentences": [{"raw": "A"}]} for n, word in enumerate(words)]
     (tmp_path / "karpathy.json").write_text(json.dumps({"images": entries}))
     assert {image.split for image in read_annotations(tmp_path / "karpathy.json")} == {ours}
+
+
+@pytest.mark.parametrize("text", ["a.jpg?" * 6_000, ",".join(f"column{n}" for n in range(15_000)), "a" * 200_000])
+def test_a_long_first_line_is_refused_in_linear_time(tmp_path, text):
+    (tmp_path / "t.txt").write_text(text)
+    start = time.process_time()
+    with pytest.raises(DataError, match=r"t.txt: (line 1 has no columns|a quotation mark in line 1 or a value)"):
+        read_annotations(tmp_path / "t.txt")
+    assert time.process_time() - start < 2.5
 
 
 def test_columns_have_any_name(tmp_path):

@@ -17,7 +17,9 @@ import io
 import json
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -73,7 +75,9 @@ _MARKS = "\t|;,"
 _SUFFIX = "|".join(sorted(re.escape(suffix[1:]) for suffix in IMAGE_SUFFIXES))
 _UNNAMED_ROW = re.compile(rf'"?[^\t|;,]+?(?:\.(?:{_SUFFIX})"?|#\d+)(?:#\d+)?"?\s*(?P<mark>[\t|;,])', re.IGNORECASE)
 """The start of a row without a heading: the name of an image, perhaps with the number of a caption, and a separator."""
-_PRINTED_ROW = re.compile(rf"(?P<file>.+?\.(?:{_SUFFIX})(?:\?\S*)?): (?P<score>-?\d+\.\d{{3}} )?(?P<text>.*)", re.I)
+_PRINTED_ROW = re.compile(
+    rf"(?P<file>.+?\.(?:{_SUFFIX})(?:\?\S{{0,2000}})?): (?P<score>-?\d+\.\d{{3}} )?(?P<text>.*)", re.I
+)
 """A line that `legenda caption` prints."""
 _MISSING_BAR = re.compile(r"\s*(\d+)\s\s+(\S.*)")
 """Number and caption of the row of Flickr30k's results.csv in which the bar between them is missing."""
@@ -145,9 +149,10 @@ def read_rows(path: Path, text: str, columns: Columns) -> list[Row]:
         return list(rows_of(_json_lines(path, text), path, columns))
     first = next((line for line in text.split("\n") if line.strip()), "")
     for mark in _MARKS:
-        heading = next(csv.reader([first], delimiter=mark))
-        if _Layout.of(heading, columns, path).is_whole:
-            return list(rows_of(_cells(path, text, mark), path, columns))
+        with suppress(csv.Error):  # a cell is longer than the module csv takes
+            heading = next(csv.reader([first], delimiter=mark))
+            if _Layout.of(heading, columns, path).is_whole:
+                return list(rows_of(_cells(path, text, mark), path, columns))
     if match := _UNNAMED_ROW.match(first):
         return list(_unnamed_rows(path, text, match["mark"]))
     if _PRINTED_ROW.fullmatch(first):
@@ -218,10 +223,9 @@ class _Layout:
     @classmethod
     def of(cls, names: Sequence[str], columns: Columns, path: Path) -> _Layout:
         """Return the columns that hold files, captions and splits, by their names; "" for one that is missing."""
-        plain = [name.strip().lower() for name in names]
-        for name in filter(None, plain):
-            if plain.count(name) > 1:
-                raise DataError(f"{path} has {plain.count(name)} columns {name!r}; leave one of them")
+        for name, count in Counter(name.strip().lower() for name in names).items():
+            if name and count > 1:
+                raise DataError(f"{path} has {count} columns {name!r}; leave one of them")
         file = _find(names, _FILES, columns.file, "file", path)
         groups = (_PREDICTIONS, *_CAPTIONS) if columns.predicted else (*_CAPTIONS, _PREDICTIONS)
         caption = _find(names, groups, columns.caption, "caption", path)
