@@ -134,13 +134,13 @@ def test_splits_are_spelled_as_people_do(tmp_path, ours, words):
     assert {image.split for image in read_annotations(tmp_path / "karpathy.json")} == {ours}
 
 
-@pytest.mark.parametrize("text", ["a.jpg?" * 6_000, ",".join(f"column{n}" for n in range(15_000)), "a" * 200_000])
+@pytest.mark.parametrize("text", ["a.jpg?" * 12_000, ",".join(f"column{n}" for n in range(15_000)), "a" * 200_000])
 def test_a_long_first_line_is_refused_in_linear_time(tmp_path, text):
     (tmp_path / "t.txt").write_text(text)
     start = time.process_time()
     with pytest.raises(DataError, match=r"t.txt: (line 1 has no columns|a quotation mark in line 1 or a value)"):
         read_annotations(tmp_path / "t.txt")
-    assert time.process_time() - start < 2.5
+    assert time.process_time() - start < 3
 
 
 def test_columns_have_any_name(tmp_path):

@@ -75,9 +75,9 @@ _MARKS = "\t|;,"
 _SUFFIX = "|".join(sorted(re.escape(suffix[1:]) for suffix in IMAGE_SUFFIXES))
 _UNNAMED_ROW = re.compile(rf'"?[^\t|;,]+?(?:\.(?:{_SUFFIX})"?|#\d+)(?:#\d+)?"?\s*(?P<mark>[\t|;,])', re.IGNORECASE)
 """The start of a row without a heading: the name of an image, perhaps with the number of a caption, and a separator."""
-_PRINTED_ROW = re.compile(
-    rf"(?P<file>.+?\.(?:{_SUFFIX})(?:\?\S{{0,2000}})?): (?P<score>-?\d+\.\d{{3}} )?(?P<text>.*)", re.I
-)
+_QUERY = r"\?[^\s:]{0,2000}+(?::(?! )[^\s:]{0,2000}+){0,9}+"
+"""The query of a URL; without bounds, a long line of question marks would take quadratic time."""
+_PRINTED_ROW = re.compile(rf"(?P<file>.+?\.(?:{_SUFFIX})(?:{_QUERY})?): (?P<score>-?\d+\.\d{{3}} )?(?P<text>.*)", re.I)
 """A line that `legenda caption` prints."""
 _MISSING_BAR = re.compile(r"\s*(\d+)\s\s+(\S.*)")
 """Number and caption of the row of Flickr30k's results.csv in which the bar between them is missing."""
