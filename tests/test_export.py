@@ -49,7 +49,8 @@ def test_torch_files_equal_the_model(tmp_path, name, draw_regions):
     assert names == sorted(path.name for path in (tmp_path / "out").iterdir())
     assert names == ["decoder.pt2", "encoder.pt2", "export.json", "vocabulary.json"]
     assert report.max_difference < 1e-5
-    regions = draw_regions((4, 2, 3, 1), dim=FEATURE_DIM)  # other numbers of images and regions
+    # other numbers of images and regions, and more regions than a pair has channels (mid_dim)
+    regions = draw_regions((9, 2, 3, 1), dim=FEATURE_DIM)
     encoder = torch.export.load(tmp_path / "out" / "encoder.pt2").module()
     memory = encoder({"features": regions.features, "boxes": regions.boxes, "mask": regions.mask})
     with torch.no_grad():

@@ -182,7 +182,8 @@ class XLinearAttention(nn.Module):
         return torch.cat(scores, dim=2), torch.cat(means, dim=2)
 
     def _score_chunk(self, q: Tensor, keys: Tensor, mean_weights: Tensor) -> tuple[Tensor, Tensor]:
-        if q.shape[2] > self.pair.out_features:  # W_B (q * k) = (W_B * k) q, with fewer numbers for many queries
+        # W_B (q * k) = (W_B * k) q, with fewer numbers for many queries; an exported graph serves any number of them
+        if not torch.compiler.is_exporting() and q.shape[2] > self.pair.out_features:
             maps = (keys.unsqueeze(3) * self.pair.weight).flatten(2, 3)  # (B, H, S c, d)
             products = (q @ maps.transpose(2, 3)).unflatten(3, (keys.shape[2], -1))
             pairs = products if self.pair.bias is None else products + self.pair.bias
