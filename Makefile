@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 CPU ?=
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt \
   $(if $(CPU),--extra-index-url https://download.pytorch.org/whl/cpu) --editable
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --quiet --numprocesses 2
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --quiet --numprocesses 2 --dist worksteal
 
 # Where it is set, Python compiles torch anew at every start of a process, and the tests start hundreds.
 export PYTHONDONTWRITEBYTECODE :=
