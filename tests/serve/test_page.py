@@ -171,7 +171,7 @@ def test_a_sentence_is_copied(page, scene_file):
     sentence = f"{sentence[0].upper()}{sentence[1:]}."
     assert page.evaluate("navigator.clipboard.readText()") == sentence
     page.get_by_role("button", name="Copy all").click()
-    page.get_by_role("button", name="Copied").wait_for()
+    page.get_by_role("group", name="All captions").get_by_role("button", name="Copied").wait_for()
     assert page.evaluate("navigator.clipboard.readText()").splitlines()[0] == sentence
 
 
