@@ -42,6 +42,11 @@ def test_changes_are_toml_and_bare_words():
     }
 
 
+def test_a_value_of_several_lines_is_one_value():
+    assert parse_changes(["training.epochs=3\nsummary=2"]) == {"training": {"epochs": "3\nsummary=2"}}
+    assert parse_changes(["model.branch_layers=[1,\n2]"]) == {"model": {"branch_layers": [1, 2]}}
+
+
 def test_changes_stand_first_and_values_of_options_stay():
     command = ["scenes.nsan", "--out", "lr=3", "model.dim=8", "--cpu", "data.seed=1", "epochs=2"]
     assert changes_first(command) == ["scenes.nsan", "model.dim=8", "data.seed=1", "epochs=2", "--out", "lr=3", "--cpu"]

@@ -261,7 +261,8 @@ def changes_first(arguments: Sequence[str]) -> list[str]:
 
 def _parse_value(text: str) -> object:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        table = tomllib.loads(f"value = {text}")
+        return table["value"] if len(table) == 1 else text  # a further line may be an assignment
     except tomllib.TOMLDecodeError:
         if text.startswith("[") and text.endswith("]"):
             return [_parse_value(part.strip()) for part in text[1:-1].split(",") if part.strip()]
