@@ -24,6 +24,23 @@ def test_every_recipe_is_read_back_as_it_is_printed(tmp_path):
         assert recipe_to_toml(again) == path.read_text()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"summary": 'a "quoted" \\ \x7f \x00 \u2028 line\n'},
+        {"model": {"decoder": {"name": "xlan", "mid_dim": None}}},
+        {"training": {"self_critical": {"rewards": {"CIDEr-D": 1.0, "of \x7f": 1e-9}}}},
+    ],
+)
+def test_every_value_is_read_back_as_it_is_printed(tmp_path, change):
+    recipe = get_recipe("scenes.ngsan").override(change)
+    path = tmp_path / "mine.toml"
+    path.write_text(recipe_to_toml(recipe), encoding="utf-8")
+    again = read_recipe(path)
+    assert (again.summary, again.stages) == (recipe.summary, recipe.stages)
+    assert bool(again.model_overrides.get("decoder")) == bool(recipe.model_overrides.get("decoder"))
+
+
 def test_the_command_prints_what_training_reads(tmp_path, capsys):
     main(["recipes", "scenes.ngsan.table2.bn"])
     path = tmp_path / "recipe.toml"

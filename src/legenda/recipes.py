@@ -327,8 +327,9 @@ def _table(value: object, name: str) -> dict[str, object]:
 
 
 def recipe_to_toml(recipe: Recipe) -> str:
-    """Return the recipe as TOML, with the description of each field as its comment; fields of the value None follow
-    as comments.
+    """Return the recipe as TOML, with the description of each field as its comment.
+
+    TOML has no None: such fields are comments, and left out of mappings such as the options of a decoder.
     """
     content = recipe.to_dict()
     model = configure_sizeless(recipe.model, recipe.model_overrides)
@@ -359,11 +360,12 @@ def _fields(config: Config, table: str, skip: Sequence[str] = ()) -> Iterator[st
 
 def _toml(value: object) -> str:
     if isinstance(value, Mapping):
-        inner = ", ".join(f"{json.dumps(str(key))} = {_toml(part)}" for key, part in value.items())
+        parts = ((_toml(str(key)), _toml(part)) for key, part in value.items() if part is not None)
+        inner = ", ".join(f"{key} = {part}" for key, part in parts)
         return f"{{ {inner} }}" if inner else "{}"
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", r"\u007f")
 
 
 def continue_from(recipe: Recipe, run: str | Path, stages: str | None = None) -> Recipe:
