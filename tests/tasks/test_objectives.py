@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from legenda.errors import ConfigError
 from legenda.tasks.objectives import cross_entropy
 
 
@@ -52,3 +53,10 @@ def test_half_precision_logits_are_summed_in_full_precision():
     loss = cross_entropy(logits, targets)
     assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(by_hand(logits.float(), targets, 0.0), rel=1e-5)
+
+
+def test_smoothing_that_makes_the_target_the_least_likely_word_is_refused():
+    logits, targets = torch.zeros(2, 4), torch.tensor([0, 3])
+    assert cross_entropy(logits, targets, 0.75, "non_target").isfinite()
+    with pytest.raises(ConfigError, match="label_smoothing"):
+        cross_entropy(logits, targets, 0.76, "non_target")

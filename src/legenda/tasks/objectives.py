@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from legenda.data.captions import CaptionDataset, EncodedCaptions
 from legenda.decoding.search import sample_token
+from legenda.errors import ConfigError
 from legenda.models import Captioner
 from legenda.regions import Memory
 from legenda.tasks.base import Batch, Objective, PreparedBatch, batch_to_regions, regions_to_batch
@@ -39,6 +40,10 @@ def cross_entropy(
     if label_smoothing_target == "non_target" and label_smoothing:
         V = logits.shape[-1]
         smoothing = label_smoothing * V / (V - 1)  # of which the target gets 1/V back
+        if smoothing > 1:
+            raise ConfigError(
+                f"label_smoothing={label_smoothing} gives the target less than each of {V - 1} other words; lower it"
+            )
         confidence = 1 - label_smoothing
         constant = confidence * math.log(confidence) + label_smoothing * math.log(label_smoothing / (V - 1))
     loss = F.cross_entropy(
