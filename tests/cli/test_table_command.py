@@ -135,6 +135,10 @@ def test_a_row_that_fails_is_named_and_the_others_are_printed(resumed, run_comma
         ("table ngsan.table2 --scenes training.epoch=3", "row none: training has no option 'epoch'"),
         ("table ngsan.table9 --scenes", "vqa2.online.mcan_small has no small model on the embedded scenes, as"),
         ("table ngsan.table5 DATA", "COCO's server scores ngsan.table5; name features of test2014 with --test-feat"),
+        (
+            "table ngsan.table5 DATA --test-features f.hdf5:grids",
+            "f.hdf5:grids does not exist; name features of test20",
+        ),
         ("table ngsan.table2 --rows in", "dataset_coco.json does not exist; name the data with data.annotations= and"),
     ],
 )
@@ -144,6 +148,13 @@ def test_an_error_is_one_sentence_and_nothing_is_written(tmp_path, monkeypatch, 
         run_command(line.replace("DATA", f"data.annotations={__file__} data.features={__file__}"))
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_features_of_the_test_images_may_be_grids_of_a_file(tmp_path, run_command, work):
+    data = f"data.annotations={__file__} data.features={__file__}"
+    (tmp_path / "f.hdf5").touch()
+    run_command(f"table ngsan.table5 {data} --test-features {tmp_path}/f.hdf5:grids --out {tmp_path / 'out'}")
+    assert len(work) == 2
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from legenda.config import Config, Count, PositiveInt, to_json
 from legenda.data.registry import data_settings
 from legenda.errors import ConfigError, LegendaError, did_you_mean
 from legenda.evaluation.evaluate import SUBMISSION_WEIGHTS, ScoreDict, caption_settings, read_scores
+from legenda.features.readers import split_kind
 from legenda.io import read_json, write_text
 from legenda.models import describe_model
 from legenda.models.checkpoint import build_on_meta
@@ -252,7 +253,7 @@ def _make_runs(table: PaperTable, options: TableOptions, out: Path) -> tuple[lis
         recipe = recipe.select_stages(stages)
         features = options.test_features
         needs_features = of_server and recipe.task == "captioning" and options.estimate != "only"
-        if needs_features and (features is None or not features.exists()):
+        if needs_features and (features is None or not split_kind(features)[0].exists()):
             missing = "" if features is None else f", but {features} does not exist"
             raise ConfigError(
                 f"COCO's server scores {table.name}{missing}; name features of test2014 with --test-features"
