@@ -242,7 +242,7 @@ def find_figure_images(runs: Mapping[str, CaptionerRun], options: ImageOptions, 
         first = next(iter(regions.values()))
         assert first.boxes is not None
         image = open_image(position, first.boxes[0][first.mask_or_ones[0]].tolist())
-        images.append(FigureImage(titles[position] + ("" if image.found else " (not found)"), image, regions))
+        images.append(FigureImage(titles[position] + (" (not found)" if image.missing else ""), image, regions))
     return FigureImages(tuple(images), datasets, tuple(positions))
 
 
