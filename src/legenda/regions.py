@@ -274,6 +274,11 @@ def hide_regions(regions: Regions, rate: float) -> Regions:
     return replace(regions, mask=torch.where(kept.any(dim=1, keepdim=True), kept, mask))
 
 
+def at_least_float32(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Return x in float32, or as it is in float64."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
 def masked_mean(x: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"]) -> Float[Tensor, "B D"]:
     """Return the mean over the regions where the mask is True; padding may hold any value, NaN included."""
     check_mask(mask)

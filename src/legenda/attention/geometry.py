@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from legenda.regions import at_least_float32
 from legenda.registry import Registry
 
 Bias = Literal["content", "query", "key"]
@@ -78,11 +79,6 @@ def relative_geometry(
     distance = (center.unsqueeze(2) - center.unsqueeze(1)).abs() / size.unsqueeze(2)
     log_size = size.log()
     return torch.cat([distance.clamp(min=_MIN_EXTENT).log(), log_size.unsqueeze(2) - log_size.unsqueeze(1)], dim=-1)
-
-
-def at_least_float32(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Return x in float32, or as it is in float64."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def as_weights_of(layer: nn.Linear, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

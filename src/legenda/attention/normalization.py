@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from legenda.attention.geometry import at_least_float32
-from legenda.regions import check_mask
+from legenda.regions import at_least_float32, check_mask
 from legenda.registry import Registry
 
 EPS, MOMENTUM = 1e-5, 0.1

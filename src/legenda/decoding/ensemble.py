@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from legenda.decoding.generation import Decoder, State, SupportsGeneration
 from legenda.errors import ConfigError
-from legenda.regions import Memory, Regions
+from legenda.regions import Memory, Regions, at_least_float32
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,7 @@ class EnsembleDecoder(Decoder[EnsembleState]):
         return self._average([decoder(tokens, part, real) for decoder, part in pairs])
 
     def _average(self, logits: list[Tensor]) -> Tensor:
-        log_probs = torch.stack([x.to(torch.promote_types(x.dtype, torch.float32)).log_softmax(dim=-1) for x in logits])
+        log_probs = torch.stack([at_least_float32(x).log_softmax(dim=-1) for x in logits])
         weights = log_probs.new_tensor(self.weights).view(-1, *[1] * (log_probs.dim() - 1))
         if self.mean == "probabilities":
             return (log_probs + weights.log()).logsumexp(dim=0)

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from legenda.errors import ConfigError
-from legenda.regions import Memory, Regions
+from legenda.regions import Memory, Regions, at_least_float32
 from legenda.runtime.search import SearchOutput, Stepper
 from legenda.runtime.settings import GenerationConfig, Overrides
 
@@ -276,7 +276,7 @@ class TorchStepper(Stepper[Tensor]):
         """Return the log-probabilities of the tokens after `tokens`, and the attention weights if they are needed."""
         state = self.state if parents is None else self.state.reorder(self.own(parents))
         logits, self.state = self._step(self.own(tokens), state)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        logits = at_least_float32(logits)
         log_probs = logits.clone() if self.decoder.returns_log_probs else logits.log_softmax(dim=-1)
         return log_probs, self.state.attention if self._need_attention else None
 

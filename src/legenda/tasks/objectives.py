@@ -16,7 +16,7 @@ from legenda.data.captions import CaptionDataset, EncodedCaptions
 from legenda.decoding.search import sample_token
 from legenda.errors import ConfigError
 from legenda.models import Captioner
-from legenda.regions import Memory
+from legenda.regions import Memory, at_least_float32
 from legenda.tasks.base import Batch, Objective, PreparedBatch, batch_to_regions, regions_to_batch
 
 PADDING = -1
@@ -47,7 +47,7 @@ def cross_entropy(
         confidence = 1 - label_smoothing
         constant = confidence * math.log(confidence) + label_smoothing * math.log(label_smoothing / (V - 1))
     loss = F.cross_entropy(
-        logits.flatten(0, -2).to(torch.promote_types(logits.dtype, torch.float32)),
+        at_least_float32(logits.flatten(0, -2)),
         targets.flatten(),
         ignore_index=PADDING,
         label_smoothing=smoothing,

@@ -26,7 +26,7 @@ from legenda.models import Captioner
 from legenda.models.base import eval_mode, train_mode
 from legenda.models.clip import clip_score, load_clip
 from legenda.models.packing import packed
-from legenda.regions import Regions
+from legenda.regions import Regions, at_least_float32
 from legenda.registry import Registry
 from legenda.tasks.base import Batch, Loss, ObjectiveConfig, PreparedBatch, SelfCriticalConfig, batch_to_regions
 from legenda.tasks.objectives import (
@@ -374,7 +374,7 @@ def token_log_probs(
     logits: Float[Tensor, "*rows V"], tokens: Int[Tensor, "*rows"], suppress_tokens: tuple[int, ...] = ()
 ) -> Float[Tensor, "*rows"]:
     """Return the log-probability of each token among those that are not suppressed."""
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    logits = at_least_float32(logits)
     if suppress_tokens:
         suppressed = torch.zeros(logits.shape[-1], dtype=torch.bool, device=logits.device)
         suppressed[list(suppress_tokens)] = True
