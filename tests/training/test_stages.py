@@ -113,6 +113,12 @@ def test_the_second_stage_begins_with_the_best_model_of_the_first(tmp_path):
         assert torch.equal(tensor, began[0][name]), name
 
 
+def test_scores_of_another_search_are_not_compared(tmp_path):
+    second = SECOND.replace(epochs=1, eval_beam_size=TRAINING.eval_beam_size + 1)
+    trained = run(tmp_path / "run", TRAINING.replace(epochs=1), fine_tuning=second, task=scored(0.3, 0.2))
+    assert (trained.best, trained.best_epoch) == (0.2, 2)
+
+
 def test_a_stage_can_change_rates_of_dropout(completed_run, tmp_path):
     """What differs is the rate alone: the words, the weights it begins with and the kept model are the run's."""
     rates, searches = [], []

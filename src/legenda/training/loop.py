@@ -173,6 +173,9 @@ def _is_over(patience: int, scores: Sequence[float]) -> bool:
 
 _LOG = logging.getLogger(__name__)
 
+_SCORED_BY = ("monitor", "eval_beam_size", "eval_collapse_repeats")
+"""The settings that two scores must share to be compared."""
+
 _LOG_INTERVAL_S = 10.0
 """Seconds between two lines of steps in the log."""
 
@@ -351,13 +354,13 @@ class TrainingLoop:
     def _next_stage(self) -> None:
         """Start the next stage from the best model so far, which is kept as that of the stage that ended.
 
-        Where the next stage monitors another score, the best is reset.
+        Where the next stage monitors another score, or searches otherwise for its captions, the best is reset.
         """
         progress, previous = self.progress, self.config
         progress.stage += 1
         progress.stage_epoch, progress.stage_step, progress.scores = progress.epoch, progress.step, []
         progress.sums, progress.sum_steps = {}, 0
-        if self.config.monitor != previous.monitor:
+        if any(getattr(self.config, name) != getattr(previous, name) for name in _SCORED_BY):
             progress.best = None
         self.fabric.barrier()
         if self.fabric.is_global_zero:
