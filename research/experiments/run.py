@@ -254,8 +254,10 @@ def run_condition(run: ConditionRun) -> None:
                 try:
                     legenda(command)
                 except SystemExit as stop:
-                    if stop.code:
+                    if stop.code == 2:
                         raise LegendaError(f"{run.folder}: legenda {command[0]} failed; remove the cause") from None
+                    if stop.code:  # stopped by a signal
+                        raise
                 seconds[command[0]] = round(time.process_time() - started, 2)
                 about = {"commit": commit, "machine": describe_machine()}
                 seconds = about | seconds | ({"resumed": True} if resumed else {})

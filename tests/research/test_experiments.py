@@ -17,6 +17,7 @@ from experiment import (
     check_rule,
     condition_recipe,
     digest_of,
+    experiment_runs,
     get_experiment,
     list_experiments,
     problems_of,
@@ -26,7 +27,7 @@ from measures import read_results
 from page import read_all
 from run import record_design, run_experiment
 
-from legenda.errors import ConfigError
+from legenda.errors import ConfigError, LegendaError
 from legenda.io import write_json
 from legenda.recipes import _toml
 
@@ -351,6 +352,19 @@ def test_a_pilot_is_kept_and_resumed_with_equal_numbers(tmp_path, run_script):
     assert [each["seed"] for each in tried] == [0]
     assert "truth" not in tried[0]
     assert len(list(out.glob("*/seed0/evaluation_test*.json"))) == 2  # those of the pilot that changes nothing
+
+
+@pytest.mark.parametrize(("code", "raised"), [(2, LegendaError), (143, SystemExit)])
+def test_a_run_that_is_stopped_has_not_failed(code, raised, tmp_path, monkeypatch):
+    def stop(_command):
+        raise SystemExit(code)
+
+    monkeypatch.setattr(run, "legenda", stop)
+    monkeypatch.setattr(run, "draw_data", lambda _data: None)
+    stopped = next(experiment_runs(get_experiment("absent"), tmp_path, [0]))
+    with pytest.raises(raised):
+        run.run_condition(stopped)
+    assert not (stopped.folder / run.SECONDS).exists()
 
 
 @pytest.mark.slow
