@@ -60,9 +60,10 @@ def collect(
 ) -> dict[str, dict[str, Any]]:
     """Return the numbers of all conditions, by key: those stored, and those of finished and evaluated runs.
 
-    Each condition has the number of parameters, the steps of the training, `kept_bytes`, the commits of the code, the
-    machines, and for each seed the metrics and the seconds of training and evaluation; null where a score was not
-    reached, or has no value. With captions of people it has the CIDEr-D of each test image, too, see `image_scores`.
+    Each condition has the number of parameters, the steps of the training, `kept_bytes`, the commits of the code, and
+    for each seed the metrics, null where a score was not reached or has no value, the seconds of training and
+    evaluation, and their machine. With captions of people it has the CIDEr-D of each test image, too, see
+    `image_scores`.
     """
     conditions: dict[str, Any] = {key: {**value, "seeds": dict(value["seeds"])} for key, value in stored.items()}
     for run in runs:
@@ -78,8 +79,7 @@ def collect(
         seconds = read_json(run.folder / SECONDS, HINT)
         commit = seconds.pop("commit", None) or read_json(run.folder / CONFIG)["environment"]["commit"]
         condition["commits"] = sorted({*condition["commits"], commit})
-        machine = seconds.pop("machine", None) or describe_machine()
-        condition["machines"] = sorted({*condition.get("machines", ()), machine})
+        seconds.setdefault("machine", describe_machine())
         values = {key: _value(metric, run, scores) for key, metric in experiment.metrics.items()}
         condition["seeds"][str(run.seed)] = {**values, "seconds": seconds}
         if run.recipe.data.kind == "karpathy":

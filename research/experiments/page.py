@@ -311,9 +311,8 @@ def _design(result: Result) -> Iterator[str]:
         yield f"The design's bound was {bound}, of the mean score; with it the first verdict is {same}."
     designs = [f"design `{each['design']}`, first run on {each['date']}" for each in result.numbers["designs"]]
     commits = sorted({_short(commit) for c in result.conditions.values() for commit in c["commits"]})
-    machines = sorted({m for c in result.conditions.values() for m in c.get("machines", ())})
-    machines = machines or [result.numbers["machine"]] if result.conditions else []
-    about = [*designs, *(["code " + ", ".join(f"`{commit}`" for commit in commits)] if commits else []), *machines]
+    about = [*designs, *(["code " + ", ".join(f"`{commit}`" for commit in commits)] if commits else [])]
+    about += machines(result)
     if about:
         yield f"Provenance: {'; '.join(about)}; {core_hours([result]):.2f} core-hours."
     for change in experiment.changes:
@@ -395,13 +394,25 @@ def is_timed(seed: Mapping[str, Any]) -> bool:
 def time_ratio(result: Result, comparison: Comparison) -> float | None:
     """Return the training time of a condition, in that of the other one; None where it is not known.
 
-    Times of two machines are not compared.
+    It is of the seeds that both ran on one machine, since times of two machines are not compared.
     """
-    both = [result.conditions.get(key, {"seeds": {}}) for key in (comparison.condition, comparison.against)]
-    times = [[seed["seconds"]["train"] for seed in each["seeds"].values() if is_timed(seed)] for each in both]
-    if not all(times) or both[0].get("machines") != both[1].get("machines"):
-        return None
-    return fmean(times[0]) / fmean(times[1])
+    first, second = (
+        {
+            seed: numbers["seconds"]
+            for seed, numbers in result.conditions.get(key, {"seeds": {}})["seeds"].items()
+            if is_timed(numbers)
+        }
+        for key in (comparison.condition, comparison.against)
+    )
+    seeds = [s for s in first if s in second and first[s].get("machine") == second[s].get("machine")]
+    return fmean(first[s]["train"] for s in seeds) / fmean(second[s]["train"] for s in seeds) if seeds else None
+
+
+def machines(result: Result) -> list[str]:
+    """Return the machines of all runs that have numbers; earlier numbers name one for all."""
+    seeds = [seed["seconds"] for each in result.conditions.values() for seed in each["seeds"].values()]
+    seeds += [pilot["seconds"] for pilot in result.numbers.get("pilots", ())]
+    return sorted({about["machine"] for about in [result.numbers, *seeds] if "machine" in about})
 
 
 def memory_ratio(result: Result, comparison: Comparison) -> float | None:
@@ -459,10 +470,8 @@ def table_page(results: Sequence[Result]) -> Iterator[str]:
         f"Of {len(blocks)} conditions {changed} ran on a tree that differed from its commit (`-dirty` on the pages); "
         "since 2026-11-27 such a run is refused.\n"
     )
-    machines = {r.numbers.get("machine") for r in results} | {m for c in blocks for m in c.get("machines", ())}
-    machines |= {pilot["seconds"].get("machine") for r in results for pilot in r.numbers.get("pilots", ())}
     yield f"{core_hours(results):.2f} core-hours, a run of two experiments counted twice. Machines: "
-    yield f"{'; '.join(sorted(filter(None, machines)))}."
+    yield f"{'; '.join(sorted({machine for each in results for machine in machines(each)}))}."
 
 
 def _times(ratio: float | None) -> str:

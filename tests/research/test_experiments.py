@@ -24,7 +24,7 @@ from experiment import (
     required_seeds,
 )
 from measures import read_results
-from page import read_all
+from page import machines, read_all, time_ratio
 from run import record_design, run_experiment
 
 from legenda.errors import ConfigError, LegendaError
@@ -228,6 +228,24 @@ def test_pages_state_what_follows_from_the_numbers(tmp_path, run_script):
     write_json(tmp_path / "absent.json", pilot)
     with pytest.raises(ConfigError, match="99"):
         read_all(tmp_path)
+
+
+def test_times_are_compared_on_one_machine(tmp_path):
+    low = [0.4 + 0.01 * (n % 3) for n in range(get_experiment("absent").seeds)]
+    content = numbers(low, low)
+    first, second = (content["conditions"][key]["seeds"] for key in ("encoder_aoa", "encoder"))
+    first["100"]["seconds"] = {"train": 30.0, "machine": "fast"}
+    second["100"]["seconds"] = {"train": 20.0, "machine": "fast"}
+    for seed in list(first)[1:]:
+        first[seed]["seconds"] = {"train": 90.0, "machine": "slow"}
+        second[seed]["seconds"] = {"train": 10.0, "machine": "fast"}
+    write_json(tmp_path / "absent.json", content)
+    result = read_all(tmp_path)["absent"]
+    assert time_ratio(result, result.experiment.primary) == 1.5
+    assert machines(result) == ["a processor", "fast", "slow"]
+    second["100"]["seconds"]["resumed"] = True
+    write_json(tmp_path / "absent.json", content)
+    assert time_ratio(read_all(tmp_path)["absent"], result.experiment.primary) is None
 
 
 def test_a_design_that_changed_after_its_first_run_must_say_so(tmp_path):
