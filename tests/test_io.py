@@ -105,6 +105,7 @@ def test_writing_in_threads_leaves_the_umask_as_it_is(tmp_path, monkeypatch):
         (b"[" * 200_000 + b"]" * 200_000, "holds JSON that is nested too deep"),
         (b'{"image_id": ' + b"1" * 310 + b"}", "holds a number that is NaN, infinite or of too many digits"),
         (b'{"score": NaN}', "holds a number that is NaN"),
+        (b'{"score": [-1e999]}', "holds a number that is NaN"),
     ],
 )
 def test_damaged_json_raises_with_the_hint(tmp_path, content, message):

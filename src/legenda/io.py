@@ -8,6 +8,7 @@ import glob
 import gzip
 import hashlib
 import json
+import math
 import os
 import pickle
 import re
@@ -334,7 +335,9 @@ def parse_json(text: str, path: str | Path, hint: str) -> Any:
         return content
 
     try:
-        return json.loads(text, parse_constant=_refuse, parse_int=_parse_int, object_pairs_hook=unique)
+        return json.loads(
+            text, parse_constant=_refuse, parse_int=_parse_int, parse_float=_parse_float, object_pairs_hook=unique
+        )
     except json.JSONDecodeError as error:
         raise DataError(f"{path} is not valid JSON (line {error.lineno}: {error.msg}); {hint}") from error
     except RecursionError as error:
@@ -351,6 +354,13 @@ def _parse_int(digits: str) -> int:
     if len(digits) > 300:  # a float, with which it may be compared, has no place for more
         raise ValueError(digits)
     return int(digits)
+
+
+def _parse_float(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):  # 1e999
+        raise ValueError(digits)
+    return value
 
 
 class _PlainUnpickler(pickle.Unpickler):
