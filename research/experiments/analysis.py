@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -20,7 +20,7 @@ LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Effect:
-    """The mean of paired differences, its 95 % and 90 % t intervals, and the p value of the sign-flip test.
+    """The mean of paired differences, its 95 % and 90 % intervals, and the p value of the sign-flip test.
 
     images: the standard error of the mean that comes from the choice of test images, 0 where seeds draw them.
     """
@@ -42,20 +42,46 @@ def paired_effect(differences: Sequence[float], images: float = 0.0) -> Effect:
     return Effect(tuple(values.tolist()), mean, *intervals, sign_flip_p(values), images)
 
 
-def share_interval(count: int, total: int) -> tuple[float, float]:
-    """Return Clopper and Pearson's 95 % interval of a share, here of the seeds that learn a task."""
-    low = float(beta.ppf(LEVEL / 2, count, total - count + 1)) if count else 0.0
-    return low, float(beta.ppf(1 - LEVEL / 2, count + 1, total - count)) if count < total else 1.0
+def share_interval(count: int, total: int, level: float = LEVEL) -> tuple[float, float]:
+    """Return Clopper and Pearson's interval of a share, here of the seeds that learn a task; by default of 95 %."""
+    low = float(beta.ppf(level / 2, count, total - count + 1)) if count else 0.0
+    return low, float(beta.ppf(1 - level / 2, count + 1, total - count)) if count < total else 1.0
 
 
-def power(seeds: int, sd: float, relevant: float, tests: int) -> float:
+def paired_share_effect(first: Sequence[float], second: Sequence[float]) -> Effect:
+    """Return the effect of two shares of the same seeds, whose values are 0 or 1.
+
+    The intervals are Newcombe's for paired shares (Statistics in Medicine 17, 1998, method 10), from Clopper and
+    Pearson's intervals of both; a t interval of values of two kinds is too narrow where nearly all are alike.
+    """
+    values, others = np.asarray(first, float), np.asarray(second, float)
+    effect, total = paired_effect(values - others), len(values)
+    spread, shared = values.std() * others.std(), float(np.cov(values, others, ddof=0)[0, 1])
+    shared = min(shared, max(shared - 0.5 / total, 0.0))  # the correction of this method for shares that rise together
+    phi = shared / spread if spread else 0.0
+    intervals = []
+    for level in (LEVEL, 2 * LEVEL):
+        (low, high), (other_low, other_high) = (
+            share_interval(round(each.sum()), total, level) for each in (values, others)
+        )
+        below, above = values.mean() - low, high - values.mean()
+        other_below, other_above = others.mean() - other_low, other_high - others.mean()
+        down = np.sqrt(below**2 - 2 * phi * below * other_above + other_above**2)
+        up = np.sqrt(above**2 - 2 * phi * above * other_below + other_below**2)
+        intervals.append((float(effect.mean - down), float(effect.mean + up)))
+    return replace(effect, interval=intervals[0], inner=intervals[1])
+
+
+def power(seeds: int, sd: float, relevant: float, tests: int, images: float = 0.0) -> float:
     """Return the chance of a t test to find a difference of `relevant`, corrected for so many tests (Bonferroni).
 
-    Holm's method finds it as often where it is the smallest p value, and more often elsewhere.
+    Holm's method finds it as often where it is the smallest p value, and more often elsewhere. images: the standard
+    error that comes from the choice of test images.
     """
-    if sd == 0:
+    error = float(np.hypot(sd / seeds**0.5, images))
+    if error == 0:
         return 1.0
-    limit, shift = t.ppf(1 - LEVEL / tests / 2, seeds - 1), relevant * seeds**0.5 / sd
+    limit, shift = t.ppf(1 - LEVEL / tests / 2, seeds - 1), relevant / error
     return float(nct.sf(limit, seeds - 1, shift) + nct.cdf(-limit, seeds - 1, shift))
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
-from analysis import Effect, Verdict, decide, holm, paired_effect, power, share_interval
+from analysis import Effect, Verdict, decide, holm, paired_effect, paired_share_effect, power, share_interval
 from experiment import (
     FIRST_RULE,
     FOLDER,
@@ -64,22 +64,12 @@ class Result:
         return self.numbers["conditions"]
 
 
-def differences(experiment: Experiment, conditions: Mapping[str, Any], comparison: Comparison) -> dict[str, float]:
-    """Return the difference of each seed that both conditions have."""
-    weights = {comparison.condition: 1.0, comparison.against: -1.0}
-    return _sums(conditions, weights, experiment.metric_of(comparison))
-
-
-def _sums(conditions: Mapping[str, Any], weights: Mapping[str, float], metric: Metric) -> dict[str, float]:
-    """Return the weighted sum of the conditions for each seed that all of them have."""
-    seeds = [conditions.get(key, {"seeds": {}})["seeds"] for key in weights]
+def paired_values(conditions: Mapping[str, Any], keys: Sequence[str], metric: Metric) -> dict[str, list[float]]:
+    """Return the values of the conditions for each seed of which all of them have one."""
+    seeds = [conditions.get(key, {"seeds": {}})["seeds"] for key in keys]
     shared = [seed for seed in seeds[0] if all(seed in others for others in seeds)]
-    values = {seed: [value_of(conditions[key], seed, metric) for key in weights] for seed in shared}
-    return {
-        seed: sum(weight * value for weight, value in zip(weights.values(), row, strict=True) if value is not None)
-        for seed, row in values.items()
-        if None not in row
-    }
+    rows = {seed: [value_of(conditions[key], seed, metric) for key in keys] for seed in shared}
+    return {seed: [v for v in row if v is not None] for seed, row in rows.items() if None not in row}
 
 
 def value_of(condition: Mapping[str, Any], seed: str, metric: Metric) -> float | None:
@@ -92,23 +82,25 @@ def value_of(condition: Mapping[str, Any], seed: str, metric: Metric) -> float |
 
 def effect_of(experiment: Experiment, conditions: Mapping[str, Any], part: Comparison | Contrast) -> Effect | None:
     """Return the effect of a comparison or contrast; None with fewer than two seeds."""
-    if isinstance(part, Contrast):
-        values = list(_sums(conditions, part.weights, experiment.metrics[part.metric]).values())
-        return paired_effect(values) if len(values) > 1 else None
-    values = list(differences(experiment, conditions, part).values())
-    if len(values) < 2:
+    contrast = isinstance(part, Contrast)
+    weights = part.weights if contrast else {part.condition: 1.0, part.against: -1.0}
+    metric = experiment.metrics[part.metric] if contrast else experiment.metric_of(part)
+    rows = list(paired_values(conditions, list(weights), metric).values())
+    if len(rows) < 2:
         return None
-    effect = paired_effect(values, _image_error(conditions, part))
-    if experiment.metric_of(part).learned is None:
-        return effect
-    outer, inner = ((max(-1.0, low), min(1.0, high)) for low, high in (effect.interval, effect.inner))
-    return replace(effect, interval=outer, inner=inner)  # a difference of shares
+    if metric.learned is not None:
+        return paired_share_effect([row[0] for row in rows], [row[1] for row in rows])
+    values = [sum(weight * value for weight, value in zip(weights.values(), row, strict=True)) for row in rows]
+    return paired_effect(values, 0.0 if contrast else _image_error(conditions, part))
 
 
 def _image_error(conditions: Mapping[str, Any], part: Comparison) -> float:
-    """Return the standard error of a difference of CIDEr-D that comes from the choice of test images, 0 if unknown."""
+    """Return the standard error of a difference of CIDEr-D that comes from the choice of test images, 0 if unknown.
+
+    The scores of an image are means over the seeds, of which two conditions may have different ones.
+    """
     both = [conditions[key].get("images") for key in (part.condition, part.against)]
-    if part.metric != "CIDEr-D" or None in both or both[0]["seeds"] != both[1]["seeds"]:
+    if part.metric != "CIDEr-D" or None in both:
         return 0.0
     first, second = (np.array(images["thousandths"].split(), float) / 1000 for images in both)
     return float((first - second).std(ddof=1) / np.sqrt(len(first)))
@@ -160,11 +152,15 @@ def _control(experiment: Experiment, conditions: Mapping[str, Any]) -> float | N
 
 
 def check_design(experiment: Experiment, designs: Sequence[Mapping[str, str]]) -> None:
-    """Raise ConfigError where the last of the designs that have run is not the experiment's, and no change says so."""
-    known = {experiment.design, *(change.design for change in experiment.changes)}
-    if designs and designs[-1]["design"] not in known:
+    """Raise ConfigError where the last of the designs that have run is not the experiment's, and no changes say so."""
+    after = {change.design: change.now for change in experiment.changes}
+    design = designs[-1]["design"] if designs else experiment.design
+    while design != experiment.design and design in after:
+        design = after.pop(design)
+    if design != experiment.design:
         raise ConfigError(
-            f"{experiment.name}.toml was changed after its first run; say so in [[changes]], or restore it"
+            f"{experiment.name}.toml was changed after its first run, from {designs[-1]['design']} to "
+            f"{experiment.design}; say so in [[changes]], or restore it"
         )
 
 
@@ -299,11 +295,12 @@ def _design(result: Result) -> Iterator[str]:
     pilot, effect, tests = experiment.pilot, result.decisions[0].effect, count_primaries()
     if pilot is not None and effect is not None and metric.learned is None:
         spread = stdev(effect.differences)
-        chance = power(len(effect.differences), spread, metric.bound.value, tests)
+        chance = power(len(effect.differences), spread, metric.bound.value, tests, effect.images)
+        images = f", the standard error of the images {_number(effect.images, metric)}" if effect.images else ""
         yield (
             f"The standard deviation of {pilot.seeds} pilot differences was {_number(pilot.sd, metric)}, that of the "
-            f"{len(effect.differences)} seeds is {_number(spread, metric)}: a difference of the bound would be found, "
-            f"after correction for {tests} comparisons, with a chance of {chance:.2f}."
+            f"{len(effect.differences)} seeds is {_number(spread, metric)}{images}: a difference of the bound would "
+            f"be found, after correction for {tests} comparisons, with a chance of {chance:.2f}."
         )
     if experiment.name in FIRST_RULE and (by_design := _verdict_by_design(result)) is not None:
         same = "the same" if by_design == result.decisions[0].verdict else f'"{by_design}"'
@@ -448,12 +445,13 @@ def table_page(results: Sequence[Result]) -> Iterator[str]:
     withdrawn = []
     for result in results:
         experiment, name = result.experiment, result.experiment.name
-        for decision in result.decisions:
+        for index, decision in enumerate(result.decisions):
             verdict = "withdrawn" if experiment.withdrawn else decision.verdict or _waiting(result, decision)
             page = f"`{name}`" if experiment.withdrawn else f"[`{name}`]({experiment.page}.md)"
             bound = "–" if experiment.withdrawn else _number(decision.metric.bound.value, decision.metric)
             yield (
-                f'| <a id="{name}"></a>{page} | {name_of(result, decision.primary)}: {decision.metric.label} | '
+                f'| <a id="{anchor_of(name, index)}"></a>{page} | '
+                f"{name_of(result, decision.primary)}: {decision.metric.label} | "
                 f"{_effect_cells(decision.effect, decision.metric)} | {decision.adjusted_p:.2g} | "
                 f"{bound} | {verdict} | "
                 f"{_times(time_ratio(result, decision.primary))} | {_times(memory_ratio(result, decision.primary))} |"
@@ -472,6 +470,11 @@ def table_page(results: Sequence[Result]) -> Iterator[str]:
     )
     yield f"{core_hours(results):.2f} core-hours, a run of two experiments counted twice. Machines: "
     yield f"{'; '.join(sorted({machine for each in results for machine in machines(each)}))}."
+
+
+def anchor_of(name: str, index: int) -> str:
+    """Return the anchor of a primary comparison's row in the table of all."""
+    return name if index == 0 else f"{name}-{index + 1}"
 
 
 def _times(ratio: float | None) -> str:

@@ -33,7 +33,7 @@ from experiment import (
 )
 from filelock import FileLock, Timeout
 from measures import HINT, SECONDS, best_validation, collect, describe_machine, measured, read_results
-from page import RESULTS, WHICH, check_design, differences, is_timed, not_run, page_text, read_all, table_page
+from page import RESULTS, WHICH, check_design, is_timed, not_run, page_text, paired_values, read_all, table_page
 from plots import draw_forest, draw_page
 from which import which_page
 
@@ -131,7 +131,8 @@ def run_pilot(experiment: Experiment, options: Options, deadline: float | None) 
     if options.change:
         return
     results = collect(experiment, runs, {})
-    values = list(differences(experiment, results, experiment.primary).values())
+    rows = paired_values(results, pair, experiment.metric_of(experiment.primary)).values()
+    values = [first - second for first, second in rows]
     if len(values) < 2:
         return
     seconds = []
@@ -173,7 +174,6 @@ def run_experiment(name: str, options: Options, deadline: float | None) -> None:
     check_rule(experiment)
     path = options.results / f"{experiment.name}.json"
     designs = record_design(experiment, experiment_path(name), path)
-    check_tree()
     numbers: dict[str, Any] = read_results(path) if path.exists() else {"experiment": experiment.name}
     seeds = range(experiment.first_seed, experiment.first_seed + experiment.seeds)
     runs = list(experiment_runs(experiment, options.out, seeds))
@@ -185,6 +185,7 @@ def run_experiment(name: str, options: Options, deadline: float | None) -> None:
                 due = due and (not options.conditions or run.condition.key in options.conditions)
                 due = due and not measured(numbers.get("conditions", {}), run)
                 if due and (deadline is None or time.monotonic() < deadline):
+                    check_tree()
                     run_condition(run)
             numbers |= {"designs": designs, "conditions": collect(experiment, runs, numbers.get("conditions", {}))}
             write_json(path, numbers)

@@ -88,19 +88,55 @@ def exact_p(differences):
 def image_error(name, index):
     primary, conditions = primaries(name)[index], numbers(name)["conditions"]
     both = [conditions[primary[key]].get("images") for key in ("condition", "against")]
-    if None in both or both[0]["seeds"] != both[1]["seeds"]:
+    if None in both:
         return 0.0
     first, second = (np.array([float(x) for x in images["thousandths"].split()]) / 1000 for images in both)
     return float(np.std(first - second, ddof=1)) / math.sqrt(len(first))
 
 
+def share_bounds(count, total, level):
+    """Clopper and Pearson's interval by bisection on the binomial tails."""
+
+    def tail(p, counts):
+        return sum(math.comb(total, k) * p**k * (1 - p) ** (total - k) for k in counts)
+
+    def solve(counts, rises):
+        low, high = 0.0, 1.0
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if (tail(middle, counts) < (1 - level) / 2) == rises else (low, middle)
+        return low
+
+    lower = solve(range(count, total + 1), True) if count else 0.0
+    return lower, solve(range(count + 1), False) if count < total else 1.0
+
+
+def share_interval(name, index, level):
+    """Newcombe's interval of paired shares from the table of both outcomes (a: both, b, c: one, d: none)."""
+    primary, conditions = primaries(name)[index], numbers(name)["conditions"]
+    first, second = (conditions[primary[key]] for key in ("condition", "against"))
+    both = [seed for seed in first["seeds"] if seed in second["seeds"]]
+    table = [tuple(int(value(name, each, seed, primary["metric"])) for each in (first, second)) for seed in both]
+    a, b, c, d = (table.count(cell) for cell in ((1, 1), (1, 0), (0, 1), (0, 0)))
+    n, margins = len(table), (a + b) * (c + d) * (a + c) * (b + d)
+    excess = a * d - b * c
+    excess = excess if excess < 0 else max(excess - n / 2, 0)
+    phi = excess / math.sqrt(margins) if margins else 0.0
+    (l1, u1), (l2, u2) = share_bounds(a + b, n, level), share_bounds(a + c, n, level)
+    p1, p2 = (a + b) / n, (a + c) / n
+    down = (p1 - l1) ** 2 - 2 * phi * (p1 - l1) * (u2 - p2) + (u2 - p2) ** 2
+    up = (u1 - p1) ** 2 - 2 * phi * (u1 - p1) * (p2 - l2) + (p2 - l2) ** 2
+    return p1 - p2 - math.sqrt(down), p1 - p2 + math.sqrt(up)
+
+
 def interval(name, index, level):
+    if primaries(name)[index]["metric"] == COUNTED.get(name):
+        return share_interval(name, index, level)
     differences = [float(d) for d in pairs(name, index)]
     n = len(differences)
     error = math.sqrt(stdev(differences) ** 2 / n + image_error(name, index) ** 2)
     half = student.ppf(1 - (1 - level) / 2, n - 1) * error
-    low, high = mean(differences) - half, mean(differences) + half
-    return (max(low, -1), min(high, 1)) if primaries(name)[index]["metric"] == COUNTED.get(name) else (low, high)
+    return mean(differences) - half, mean(differences) + half
 
 
 @cache
@@ -161,7 +197,8 @@ def rows():
 
 
 def test_the_table_has_every_primary_comparison():
-    assert [re.search('id="(.*?)"', row[0])[1] for row in rows()] == [name for name, _ in ALL]
+    expected = [name if index == 0 else f"{name}-{index + 1}" for name, index in ALL]
+    assert [re.search('id="(.*?)"', row[0])[1] for row in rows()] == expected
 
 
 @pytest.mark.parametrize("position", range(len(ALL)), ids=lambda i: f"{ALL[i][0]}-{ALL[i][1]}")
