@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 
 from analysis import Effect
+from experiment import Metric
 from page import Decision, Result, name_of, value_of
 
 _WIDTH, _LABELS, _RIGHT = 820, 310, 30
@@ -45,6 +47,10 @@ def draw_page(results: Sequence[Result]) -> str:
                 parts += drawn
     if not parts:
         parts, top = ['<text x="20" y="30">No seed of a verdict has run yet.</text>'], 50
+    else:
+        key = "Means with 90 % intervals (thick) and 95 % intervals (thin); gray: less than the difference of interest"
+        parts.append(f'<text class="soft" x="20" y="{top + 14}" font-size="12">{key}</text>')
+        top += 30
     return _svg(top, parts)
 
 
@@ -57,11 +63,11 @@ def _comparison(result: Result, decision: Decision, effect: Effect, top: float) 
     everything = [value for row in values for value in row if value is not None]
     everything += [] if metric.chance is None or metric.key == "CIDEr-D" else [metric.chance]
     everything += [0.6] if metric.key == "CIDEr-D" and min(everything) >= 0.6 else []
-    title = f"{experiment.name}: {name_of(result, primary)}".replace(" − ", " against ")
+    title = name_of(result, primary).replace(" − ", " against ")
     parts = [f'<text x="20" y="{top + 22}" font-weight="bold">{escape(title)}</text>']
     y = top + 44
     missed = any(result.conditions[key]["seeds"][seed][metric.key] is None for key in keys for seed in shared)
-    about = f"{metric.label} (hollow: not reached)" if missed else metric.label
+    about = f"{_with_unit(metric)} (hollow: not reached)" if missed else _with_unit(metric)
     x, ticks = _axis(round_ticks(min(everything), max(everything)), y, 2, about)
     parts += ticks
     if metric.chance is not None and metric.key != "CIDEr-D":
@@ -83,17 +89,30 @@ def _comparison(result: Result, decision: Decision, effect: Effect, top: float) 
     y += 2 * _ROW + _GAP + 8
     bound = decision.metric.bound.value
     marks = [*effect.differences, *effect.interval, -bound, bound, 0.0]
-    x, ticks = _axis(round_ticks(min(marks), max(marks)), y, 2, f"difference of {decision.metric.label}")
+    x, ticks = _axis(round_ticks(min(marks), max(marks)), y, 2, f"difference of {_with_unit(decision.metric)}")
     band = f'<rect class="bound" x="{x(-bound)}" y="{y}" width="{round(x(bound) - x(-bound), 1)}" height="{2 * _ROW}"/>'
     parts += [band, *ticks, f'<line class="axis" x1="{x(0)}" x2="{x(0)}" y1="{y}" y2="{y + 2 * _ROW}"/>']
     parts.append(f'<text x="{_LABELS - 12}" y="{y + _ROW / 2 + 4}" text-anchor="end">pairs of seeds</text>')
-    for place, value in enumerate(effect.differences):
-        lift = 3 * (place % 5 - 2)
-        parts.append(f'<circle class="dot" cx="{x(value)}" cy="{y + _ROW / 2 + lift}" r="3.5"/>')
+    if decision.metric.learned is not None:
+        for value, count in Counter(effect.differences).items():
+            parts.append(f'<circle class="dot" cx="{x(value)}" cy="{y + _ROW / 2}" r="5"/>')
+            place = f'x="{x(value) - 9}" y="{y + _ROW / 2 + 4}" text-anchor="end" font-size="12"'
+            parts.append(f"<text {place}>{count} ×</text>")
+    else:
+        for place, value in enumerate(effect.differences):
+            lift = 3 * (place % 5 - 2)
+            parts.append(f'<circle class="dot" cx="{x(value)}" cy="{y + _ROW / 2 + lift}" r="3.5"/>')
     verdict = decision.verdict or "not decided"
     parts.append(f'<text x="{_LABELS - 12}" y="{y + _ROW * 1.5 + 4}" text-anchor="end">mean: {verdict}</text>')
     parts += _interval(effect, 1.0, x, y + _ROW * 1.5)
     return parts, y + 2 * _ROW + _GAP + 16
+
+
+def _with_unit(metric: Metric) -> str:
+    """Return the label of a metric with what its numbers are: shares, steps, or seeds of one."""
+    if metric.learned is not None or metric.reaches is not None or metric.key == "CIDEr-D":
+        return metric.label
+    return f"{metric.label} (share)"
 
 
 def _interval(effect: Effect, unit: float, x: Scale, y: float) -> Iterator[str]:
@@ -136,7 +155,7 @@ def draw_forest(results: Sequence[Result]) -> str:
     """
     rows = [(r, d, d.effect) for r in results for d in r.decisions if d.effect is not None]
     limit, ticks = 20.0, (-20, -5, -2, -1, 0, 1, 2, 5, 20)
-    left, right, top = 320, 150, 56
+    left, right, top = 345, 150, 56
 
     def stretch(value: float) -> float:
         return math.copysign(min(abs(value), 1 + math.log(max(abs(value), 1.0))), value)
@@ -145,9 +164,11 @@ def draw_forest(results: Sequence[Result]) -> str:
         share = (stretch(max(-limit, min(limit, value))) / stretch(limit) + 1) / 2
         return round(left + (_WIDTH - left - right) * share, 1)
 
-    bottom = top + _ROW * max(len(rows), 1)
+    height = 36
+    bottom = top + height * max(len(rows), 1)
     parts = [f'<rect class="bound" x="{x(-1)}" y="{top}" width="{round(x(1) - x(-1), 1)}" height="{bottom - top}"/>']
-    parts += _ticks(ticks, x, top, bottom, "difference / smallest difference of interest (90 % thick, 95 % thin)")
+    about = "difference / smallest difference of interest, logarithmic beyond 1 (90 % thick, 95 % thin)"
+    parts += _ticks(ticks, x, top, bottom, about)
     parts.append(f'<line class="axis" x1="{x(0)}" x2="{x(0)}" y1="{top}" y2="{bottom}"/>')
     parts.append(f'<text x="{x(-limit)}" y="44" font-size="12">against the paper</text>')
     parts.append(f'<text x="{x(limit)}" y="44" text-anchor="end" font-size="12">as in the paper</text>')
@@ -155,10 +176,14 @@ def draw_forest(results: Sequence[Result]) -> str:
         '<text x="20" y="22" font-weight="bold">Primary comparisons; the gray band is no relevant difference</text>'
     )
     for index, (result, decision, effect) in enumerate(rows):
-        y = top + _ROW * (index + 0.5)
-        label = f"{result.experiment.name}: {result.experiment.conditions[decision.primary.condition].label}"
-        label = label if len(label) < 48 else label[:46] + "…"
-        parts.append(f'<text x="{left - 12}" y="{y + 4}" text-anchor="end" font-size="12">{escape(label)}</text>')
+        y = top + height * (index + 0.5)
+        first, second = (
+            result.experiment.conditions[key].label for key in (decision.primary.condition, decision.primary.against)
+        )
+        for line, lift in ((first, -3), (f"against {second}: {decision.metric.label}", 11)):
+            label = line if len(line) < 68 else line[:66] + "…"
+            style = 'font-size="12"' if lift < 0 else 'font-size="10" class="soft"'
+            parts.append(f'<text x="{left - 12}" y="{y + lift}" text-anchor="end" {style}>{escape(label)}</text>')
         unit = result.experiment.predicted(decision.primary) / decision.metric.bound.value
         parts += _interval(effect, unit, x, y)
         text = f"{decision.verdict or 'not decided'}, n = {len(effect.differences)}"
