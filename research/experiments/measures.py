@@ -20,6 +20,7 @@ from torch import Tensor
 from legenda.config import Integer, Number, get_field
 from legenda.errors import ConfigError
 from legenda.evaluation.runs import load_captioner_run
+from legenda.features.packed import PackedFeatureStore
 from legenda.io import read_json, write_json
 from legenda.metrics.diversity import measure_diversity
 from legenda.metrics.evaluation import evaluate
@@ -40,6 +41,8 @@ NUM_SPICE = 1000
 """The first test images, which `spice_score` measures."""
 NUM_IMAGES, NUM_SAMPLES = 100, 5
 """The images, and the samples of each, of `sample_diversity`."""
+NUM_DRAWS = 8
+"""The draws of `kept_bytes`."""
 NUM_BATCHES, BATCH_SIZE = 60, 32
 """The batches and their size of `gradient_noise`."""
 
@@ -62,8 +65,8 @@ def collect(
 
     Each condition has the number of parameters, the steps of the training, `kept_bytes`, the commits of the code, and
     for each seed the metrics, null where a score was not reached or has no value, the seconds of training and
-    evaluation, and their machine. With captions of people it has the CIDEr-D of each test image, too, see
-    `image_scores`.
+    evaluation, and their machine. With captions of people it has the CIDEr-D of each test image and the
+    number of its regions, too, see `image_scores` and `image_things`.
     """
     conditions: dict[str, Any] = {key: {**value, "seeds": dict(value["seeds"])} for key, value in stored.items()}
     for run in runs:
@@ -84,6 +87,7 @@ def collect(
         condition["seeds"][str(run.seed)] = {**values, "seconds": seconds}
         if run.recipe.data.kind == "karpathy":
             _add_images(condition, image_scores(run))
+            condition["images"]["things"] = " ".join(map(str, image_things(run)))
     return conditions
 
 
@@ -105,6 +109,14 @@ def image_scores(run: ConditionRun) -> np.ndarray:
     references = dict(zip(split.ids, split.references, strict=True))
     scores = evaluate(captions, {image: references[image] for image in captions}, metrics=["CIDEr-D"]).per_image
     return np.array([scores[image]["CIDEr-D"] for image in sorted(captions)])
+
+
+def image_things(run: ConditionRun) -> list[int]:
+    """Return the number of regions of each test image, in the order of the sorted image ids."""
+    store = PackedFeatureStore(run.recipe.data.features)
+    sizes = {image: len(store.load(position)[0]) for position, image in enumerate(store.ids)}
+    captions = read_json(evaluation_path(run.folder, "test"), HINT)["captions"]
+    return [sizes[Path(image).stem] for image in sorted(captions)]
 
 
 def _add_images(condition: dict[str, Any], scores: np.ndarray) -> None:
@@ -253,13 +265,18 @@ def _loss(objective: Objective, indices: np.ndarray, generator: torch.Generator)
 def kept_bytes(run: ConditionRun) -> float:
     """Return the bytes that a training step keeps for its backward pass, parameters not counted; of the last stage.
 
-    It is what autograd saves for the first batch, each storage once; with self-critical training it depends on the
-    lengths of the samples.
+    It is what autograd saves for the first batch, each storage once, on average over NUM_DRAWS draws of what the
+    training draws: heads and branches to drop, samples.
     """
     model, config = load_any(run.folder), run.recipe.stages[-1]
     task = TASKS.get(run.recipe.task)(run.recipe.data.open(lambda _: None))
     objective = task.objective(model, config)
-    parameters = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    return fmean(_kept_by_step(objective, config.batch_size, seed) for seed in range(NUM_DRAWS))
+
+
+def _kept_by_step(objective: Objective, batch_size: int, seed: int) -> int:
+    """Return the bytes that autograd saves for the first batch."""
+    parameters = {parameter.untyped_storage().data_ptr() for parameter in objective.model.parameters()}
     kept: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -268,12 +285,12 @@ def kept_bytes(run: ConditionRun) -> float:
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    indices = np.arange(min(config.batch_size, len(objective.split)))
-    torch.manual_seed(0)  # of samples
+    indices = np.arange(min(batch_size, len(objective.split)))
+    torch.manual_seed(seed)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         loss = _loss(objective, indices, torch.Generator().manual_seed(0))
     del loss  # lived so long, so that no storage was used twice
-    return float(sum(kept.values()))
+    return sum(kept.values())
 
 
 def hallucination(run: ConditionRun) -> float:

@@ -33,6 +33,8 @@ TITLES = {
     "branches": "Branches and dropping, from few examples",
 }
 """The titles of the pages that hold several experiments."""
+THINGS = (1, 2, 4, 7, 12)
+"""The largest numbers of things of the groups of test images, but for the last group."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,8 @@ def page_text(name: str, results: Sequence[Result]) -> Iterator[str]:
         yield from _learned_table(results)
     yield from _other_table(results)
     for result in results:
+        yield from _by_things(result)
+    for result in results:
         yield from _details(result)
     names = " ".join(result.experiment.name for result in results)
     yield f"```bash\npython research/experiments/run.py {names}\n```"
@@ -261,6 +265,27 @@ def _other_table(results: Sequence[Result]) -> Iterator[str]:
         yield "| comparison | seeds | difference | 95 % interval | 90 % interval | p |\n|---|---|---|---|---|---|"
         yield from rows
         yield ""
+
+
+def _by_things(result: Result) -> Iterator[str]:
+    """Yield where in the test images the differences of CIDEr-D lie, if the scores of the images are kept."""
+    kept = {key: each["images"] for key, each in result.conditions.items() if "things" in each.get("images", {})}
+    parts = [p for p in result.experiment.primaries if p.condition in kept and p.against in kept]
+    if not parts:
+        return
+    yield "By the number of things in an image, differences of CIDEr-D ± standard errors over its images:\n"
+    yield f"| things | images | {' | '.join(name_of(result, part) for part in parts)} |"
+    yield f"|{'---|' * (2 + len(parts))}"
+    things = np.array(next(iter(kept.values()))["things"].split(), int)
+    for least, most in zip((1, *(limit + 1 for limit in THINGS)), (*THINGS, things.max()), strict=True):
+        chosen = (things >= least) & (things <= most)
+        cells = [str(least) if least == most else f"{least} to {most}", f"{chosen.sum():,}"]
+        for part in parts:
+            scores = (np.array(kept[key]["thousandths"].split(), float) for key in (part.condition, part.against))
+            values = np.subtract(*scores)[chosen] / 1000
+            cells.append(f"{values.mean():.3f} ± {values.std(ddof=1) / np.sqrt(len(values)):.3f}")
+        yield f"| {' | '.join(cells)} |"
+    yield ""
 
 
 def _details(result: Result) -> Iterator[str]:
