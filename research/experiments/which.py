@@ -30,11 +30,6 @@ class _Row:
         return f"time x {time:.2f}, memory x {memory:.2f}" if time and memory else "price not known"
 
     @property
-    def verdict(self) -> str:
-        """What follows, with the price where there is a verdict, and the link."""
-        return f"; {self.price} ({self.link})" if self.decision.verdict else f" ({self.link})"
-
-    @property
     def link(self) -> str:
         """The verdict as a link to the row."""
         return f"[`{self.name}`: {self.decision.verdict or 'not decided'}]({TABLE}#{self.anchor})"
@@ -63,7 +58,7 @@ def _people(results: Mapping[str, Result]) -> Iterator[str]:
     head = (
         "- **COCO's captions from true boxes**, eight passes over the images, places known by what is compared alone."
     )
-    long = "; ".join(f"{words} {row.effect}{row.verdict}" for words, row in _converged(results) if row.decision.effect)
+    long = "; ".join(f"{words} {row.effect} ({row.link})" for words, row in _converged(results) if row.decision.effect)
     yield f"""# Which attention?
 
 **Take the plain `transformer`**, with each region's box among its features where they do not tell it, unless a row
@@ -77,8 +72,8 @@ small; differences of experiments have 95 % intervals and equal parameters. [The
 
 {head}
   CIDEr-D of {long}.{_without_boxes(results)}
-- **The same**, less than one pass, boxes among the features of all. Normalized queries and relative geometry
-  (`ngsan`) change CIDEr-D by {coco.effect} on these images; {coco.price} ({coco.link}).
+- **The same**, less than one pass, boxes among the features of all. `ngsan` changes CIDEr-D by
+  {coco.effect} on these images; {coco.price} ({coco.link}).
 - **Flickr8k's photographs**, three seeds, equal processor time, 2.11 to 2.97 million parameters. After correction,
   CIDEr-D of `nsan` (+0.012), `mdsan` (+0.010), `aoanet` (-0.013), `ngsan` (-0.017) and `gsan` (-0.022) is not told from
   that of `transformer`; `xlan` (-0.062) and `xtransformer` (-0.167), whose steps take longer, are behind
@@ -95,15 +90,15 @@ def _without_boxes(results: Mapping[str, Result]) -> str:
     effect = _Row(results, "coco_converged").mean("none", "absolute", "CIDEr-D")
     if effect == "not known":
         effect = "in pilots below `ngsan` with half the steps"
-    return f" SAN without boxes: {effect} ([page](experiments/results/coco_converged.md))."
+    return f" `transformer` without boxes: {effect} ([page](experiments/results/coco_converged.md))."
 
 
 def _converged(results: Mapping[str, Result]) -> Iterator[tuple[str, _Row]]:
     """Yield the comparisons of `coco_converged` in plain words, with their rows."""
     words = (
-        "normalized queries and relative geometry against absolute boxes",
-        "relative geometry against absolute boxes",
-        "normalized queries against plain ones, both without boxes",
+        "`ngsan` (normalized queries, relative geometry) against absolute boxes",
+        "`gsan` (relative geometry) against them",
+        "`nsan` against `transformer`, both without boxes,",
     )
     for index, each in enumerate(words):
         yield each, _Row(results, "coco_converged", index)

@@ -231,6 +231,23 @@ def test_core_hours_and_changed_trees_are_those_of_the_numbers():
     assert f"Of {len(blocks)} conditions {changed} ran on a tree that differed" in text
 
 
+def test_the_groups_of_images_add_up_to_all():
+    """Where differences lie, by the number of things: groups of images, their counts, means and standard errors."""
+    name = "coco_converged"
+    page = (RESULTS / f"{name}.md").read_text(encoding="utf-8").split("By the number of things")[1].split("\n\n")[1]
+    _, _, *groups = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines()]
+    both = [numbers(name)["conditions"][primaries(name)[0][key]]["images"] for key in ("condition", "against")]
+    first, second = ([float(value) / 1000 for value in images["thousandths"].split()] for images in both)
+    things = [int(value) for value in both[0]["things"].split()]
+    assert sum(int(group[1].replace(",", "")) for group in groups) == len(things)
+    for group in groups:
+        least, *rest = map(int, group[0].split(" to "))
+        inside = range(least, (rest or [least])[0] + 1)
+        values = [x - y for x, y, count in zip(first, second, things, strict=True) if count in inside]
+        assert int(group[1].replace(",", "")) == len(values)
+        assert group[2] == f"{mean(values):.3f} ± {stdev(values) / math.sqrt(len(values)):.3f}"
+
+
 def slug(heading):
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
