@@ -461,7 +461,8 @@ def table_page(results: Sequence[Result]) -> Iterator[str]:
     yield "# Experiments on what the papers say\n"
     yield f"By [one rule](../README.md). p (Holm) is corrected for all {count_primaries()} primary comparisons of the"
     yield "designs, those that have not run and those that are withdrawn too. Time and memory are those of training, in"
-    yield "those of what is compared with, at equally many parameters.\n"
+    yield "those of what is compared with, at equally many parameters; times of one model differ by some percent from"
+    yield "seed to seed.\n"
     yield "![Effects in units of the smallest difference of interest](forest.svg)\n"
     head = (
         "experiment | comparison | seeds | difference | 95 % interval | 90 % interval | p | p (Holm) | bound | verdict"
