@@ -55,9 +55,6 @@ def which_page(results: Mapping[str, Result]) -> str:
 
 def _people(results: Mapping[str, Result]) -> Iterator[str]:
     coco = _Row(results, "coco_boxes")
-    head = (
-        "- **COCO's captions from true boxes**, eight passes over the images, places known by what is compared alone."
-    )
     long = "; ".join(f"{words} {row.effect} ({row.link})" for words, row in _converged(results) if row.decision.effect)
     yield f"""# Which attention?
 
@@ -70,10 +67,10 @@ small; differences of experiments have 95 % intervals and equal parameters. [The
 
 ## On what people wrote
 
-{head}
-  CIDEr-D of {long}. Most of what `ngsan` lacks
-  is information: given absolute boxes, too, its pilots almost reach them; a rate of its own makes up two fifths.
- {_without_boxes(results)}
+- **COCO's captions from true boxes**, eight passes over the images, boxes known only through what is compared.
+  CIDEr-D of {long}.
+  Most of what `ngsan` lacks is information: given absolute boxes, too, its pilots almost reach them; a rate of its own
+  makes up two fifths (one seed).{_without_boxes(results)}
 - **The same**, less than one pass, boxes among the features of all. `ngsan` changes CIDEr-D by
   {coco.effect} on these images; {coco.price} ({coco.link}).
 - **Flickr8k's photographs**, three seeds, equal processor time, 2.11 to 2.97 million parameters. After correction,
@@ -140,7 +137,8 @@ def _scenes(results: Mapping[str, Result]) -> Iterator[str]:
 
 def _rest(results: Mapping[str, Result]) -> Iterator[str]:
     waiting = any(row.decision.verdict is None for _, row in _converged(results))
-    unknown = f"- What all seeds say of eight passes over COCO ([rows]({TABLE}#coco_converged)).\n" if waiting else ""
+    missing = f"- What eight passes over COCO say where seeds are missing ([rows]({TABLE}#coco_converged)).\n"
+    unknown = missing if waiting else ""
     yield f"""## The price at the papers' sizes
 
 On an H100 a cross-entropy step of 10 images takes 31 ms (Transformer), 32 (NG-SAN), 35 (MD-SAN), 70 (AoANet), 75
