@@ -87,7 +87,8 @@ def collect(
         condition["seeds"][str(run.seed)] = {**values, "seconds": seconds}
         if run.recipe.data.kind == "karpathy":
             _add_images(condition, image_scores(run))
-            condition["images"]["things"] = " ".join(map(str, image_things(run)))
+            if "things" not in condition["images"]:
+                condition["images"]["things"] = " ".join(map(str, image_things(run)))
     return conditions
 
 
@@ -125,7 +126,7 @@ def _add_images(condition: dict[str, Any], scores: np.ndarray) -> None:
     mean = np.array(images["thousandths"].split(), float) / 1000
     mean = (mean * images["seeds"] + scores) / (images["seeds"] + 1)
     thousandths = " ".join(f"{value:.2f}" for value in 1000 * mean)
-    condition["images"] = {"seeds": images["seeds"] + 1, "thousandths": thousandths}
+    condition["images"] = {**images, "seeds": images["seeds"] + 1, "thousandths": thousandths}
 
 
 def read_results(path: Path) -> dict[str, Any]:
