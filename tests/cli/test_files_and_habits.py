@@ -127,11 +127,15 @@ def test_a_deleted_working_folder_is_named(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_more_epochs_after_early_stopping(run_command, tmp_path):
+@pytest.mark.parametrize(
+    ("patience", "schedule"),
+    [("early_stopping_patience", "constant"), ("last_rate_patience", "step_decay training.schedule.decay_after=[1]")],
+)
+def test_more_epochs_after_early_stopping(patience, schedule, run_command, tmp_path):
     out = tmp_path / "stopped"
     train = (
         f"train scenes.ngsan {SCENES} {TINY} {SHORT.replace('training.epochs=1', '')} --out {out} "
-        "training.early_stopping_patience=1 training.schedule=constant training.schedule.learning_rate=1e-12"
+        f"training.{patience}=1 training.schedule={schedule} training.schedule.learning_rate=1e-12"
     )
     assert run_command(f"{train} training.epochs=6")[0] == 0
     epochs = [json.loads(line)["epoch"] for line in (out / "metrics.jsonl").read_text().splitlines()]
@@ -139,8 +143,8 @@ def test_more_epochs_after_early_stopping(run_command, tmp_path):
     code, _, err = run_command(f"{train} training.epochs=12")
     assert code == 0
     assert "stopped early after epoch 4" in err
-    assert "training.early_stopping_patience=0" in err
-    more = train.replace("early_stopping_patience=1", "early_stopping_patience=0")
+    assert f"training.{patience}=0" in err
+    more = train.replace(f"{patience}=1", f"{patience}=0")
     assert run_command(f"{more} training.epochs=4")[0] == 2  # fewer epochs than before
     assert run_command(f"{more} training.epochs=12")[0] == 0
     epochs = [json.loads(line)["epoch"] for line in (out / "metrics.jsonl").read_text().splitlines()]

@@ -11,6 +11,9 @@ from legenda.config import Count, NonNegativeFloat, NonNegativeInt, PositiveInt,
 from legenda.tasks.base import ObjectiveConfig
 from legenda.training.schedules import SCHEDULES, Schedule, StepDecay
 
+PATIENCES = ("early_stopping_patience", "last_rate_patience")
+"""Settings that end a stage before its last epoch; a finished run trains on with more of what ended it, or 0."""
+
 
 class TrainingConfig(ObjectiveConfig):
     """How a model is optimized, evaluated and saved during one training stage."""

@@ -31,7 +31,7 @@ from legenda.models.weights import load_tensors
 from legenda.run_folder import CONFIG, STATE, WEIGHTS, name_stages, read_config, stages_of
 from legenda.tasks.base import Task, describe_features, describe_split
 from legenda.training.checkpoint import read_progress
-from legenda.training.config import TrainingConfig
+from legenda.training.config import PATIENCES, TrainingConfig
 from legenda.training.distributed import describe_idle_devices, shard, stage_precision
 from legenda.training.loop import Callback, TrainingLoop, check_monitor
 from legenda.training.stage import Stage
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 _DELETE = "delete the folder to start again"
 _DATA_DIGEST = "data_digest"
 """The section with digests of the training and of the validation examples, and of a sample of their features."""
-_PATIENCE = "early_stopping_patience"
 _KEPT = ("environment", "format_version", "vocabulary")
 """Sections that stay those of the first call; words are compared one by one."""
 
@@ -112,7 +111,7 @@ def _with_epochs_of(new: Mapping[str, object], old: Mapping[str, object]) -> Map
         return old
     last = [*now][-1]
     stage = {**before[last]}
-    for name in ("epochs", _PATIENCE):
+    for name in ("epochs", *PATIENCES):
         trained, wanted = stage.get(name), now[last][name]
         if isinstance(trained, int) and isinstance(wanted, int) and trained and (wanted == 0 or wanted > trained):
             stage[name] = wanted

@@ -44,7 +44,7 @@ from legenda.training.checkpoint import (
     rng_state,
     save_state,
 )
-from legenda.training.config import TrainingConfig
+from legenda.training.config import PATIENCES, TrainingConfig
 from legenda.training.distributed import all_gather, all_reduce_sum, full_tensors, unsharded_params
 from legenda.training.stage import AverageWeights, Stage
 
@@ -161,9 +161,13 @@ def stage_is_over(config: TrainingConfig, progress: Progress, steps_per_epoch: i
     epoch = (len(scores) - config.last_rate_patience) * config.eval_every
     if _is_over(config.last_rate_patience, scores) and config.schedule.has_ended(epoch * steps_per_epoch, epoch + 1):
         return True
-    step, next_epoch = progress.step - progress.stage_step, epochs + 1
-    has_no_rate = config.schedule.has_ended(step, next_epoch) and config.schedule.at(step, next_epoch, scores) == 0
-    return has_no_rate and epochs % config.eval_every == 0  # the last weights are evaluated
+    return epochs % config.eval_every == 0 and _has_no_rate(config, progress)  # the last weights are evaluated
+
+
+def _has_no_rate(config: TrainingConfig, progress: Progress) -> bool:
+    """Return whether the schedule has ended with a learning rate of 0."""
+    step, epoch = progress.step - progress.stage_step, progress.epoch - progress.stage_epoch + 1
+    return config.schedule.has_ended(step, epoch) and config.schedule.at(step, epoch, progress.scores) == 0
 
 
 def _is_over(patience: int, scores: Sequence[float]) -> bool:
@@ -303,11 +307,12 @@ class TrainingLoop:
         if not progress.finished or epochs >= config.epochs:
             return None
         name = stage_name(progress.stage)
-        if _is_over(config.early_stopping_patience, progress.scores):
+        values = {patience: getattr(config, patience) for patience in PATIENCES}
+        over = [patience for patience, value in values.items() if _is_over(value, progress.scores)]
+        if over and not _has_no_rate(config, progress):
             return (
-                f"stopped early after epoch {progress.epoch}, whose scores were no better for "
-                f"{config.early_stopping_patience} validations; it trains on with {name}.early_stopping_patience=0, or "
-                "with a larger number"
+                f"stopped early after epoch {progress.epoch}, whose scores were no better for {values[over[0]]} "
+                f"validations; it trains on with {name}.{over[0]}=0, or with a larger number"
             )
         return (
             f"ended after epoch {progress.epoch}, as its schedule's learning rate has come to its end; train with a "
