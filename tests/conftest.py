@@ -96,7 +96,7 @@ def draw_regions() -> Callable[..., Regions]:
 
 @pytest.fixture(scope="session")
 def sized() -> Callable[..., dict[str, Any]]:
-    """Those of the given options that a model has: `sized("xlan", dim=16, ff_dim=24)`.
+    """Keep the given options that a model has: `sized("xlan", dim=16, ff_dim=24)`.
 
     `dropout` stands for every kind of dropout that the model has.
     """

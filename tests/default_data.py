@@ -13,15 +13,15 @@ from PIL import Image
 from legenda.features.packed import write_store
 
 IMAGES = range(8)
-"""Six for training, one for validation, one for tests."""
+"""Split of each image: six for training, one for validation, one for tests."""
 SPLITS = ("train",) * 6 + ("val", "test")
 CAPTIONS = (
     ("a dog runs on the beach", "the brown dog plays on a beach", "a dog on the beach"),
     ("a cat sleeps on the bed", "the gray cat lies on a bed", "a cat on the bed"),
 )
-"""Of images with even and with odd numbers; were all the same, CIDEr-D would be 0."""
+"""Captions of images with even and with odd numbers; if all were the same, CIDEr-D would be 0."""
 WIDTH = 12
-"""Of the features."""
+"""Width of the features."""
 
 
 def write_default_data(folder: Path) -> None:

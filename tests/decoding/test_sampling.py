@@ -10,7 +10,7 @@ from legenda.errors import ConfigError
 
 EOS = 0
 PROBABILITIES = [0.15, 0.5, 0.05, 0.3]
-"""Of the four tokens at every position; eos is one of them."""
+"""Probabilities of the four tokens, EOS among them, at every position."""
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def test_the_model_of_an_earlier_stage_is_evaluated(make_run, run_command):
 
 @pytest.mark.parametrize("what", ["another model", "another width", "fewer tensors"])
 def test_weights_that_do_not_fit_are_one_sentence(make_run, run_command, what):
-    """Those of an earlier stage, and those of the run."""
+    """Weights of an earlier stage and of the whole run are refused alike."""
     run = make_run("transformer", SCENES, what.replace(" ", "_"))
     weights = legenda.load(run).state_dict()
     if what == "another model":

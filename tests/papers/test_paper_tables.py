@@ -110,7 +110,7 @@ def _plain(text: str) -> str:
 
 
 WORDS = {(6, "karpathy"): 9_488, (5, "karpathy"): 10_370, (5, "spacy"): 10_201}
-"""Of the papers' vocabularies, by the least frequency and the tokenizer."""
+"""Size of each vocabulary of the papers, by the least frequency of a word and the tokenizer."""
 OTHER_SIZES = {"key": 41.3, "query": 41.3, "gsan": 41.3, "ngsan": 41.3} | {
     name + ending: size for name, size in (("meshed", 38.4), ("xtransformer", 137.5)) for ending in ("", "_grid")
 }

@@ -109,7 +109,7 @@ def test_without_things_the_kind_of_the_whole_image_is_named():
 
 
 def test_expected_cider_is_that_of_the_references_and_orders_the_beams():
-    """Of one reference of four words, whose vectors are expected whatever the image: 10 for itself, 0 for others."""
+    """One reference of four words, expected whatever the image, scores 10 for itself and 0 for other captions."""
     reference = (2, 3, 4, 5)
     slots = {gram: slot for slot, gram in enumerate(ngrams(reference))}
     idf = dict.fromkeys(slots, 2.0)

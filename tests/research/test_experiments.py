@@ -203,7 +203,7 @@ def test_the_power_after_correction_is_that_of_simulated_experiments():
 
 
 def test_the_seeds_are_enough_for_both_verdicts():
-    """Of two simulated experiments of a hundred each, about four of five show no effect as none, and one as one."""
+    """About four fifths of a hundred simulated experiments reach the right verdict, with an effect and without one."""
     rng, n = np.random.default_rng(0), required_seeds(0.15, 0.1)
     assert n == 20
     counts = {0.0: 0, 0.1: 0}

@@ -66,7 +66,7 @@ def padded(captions: list[list[int]]) -> torch.Tensor:
 
 
 def probability(model, regions: Regions, caption: list[int]) -> torch.Tensor:
-    """Of one caption, word by word, among the words that are not banned."""
+    """Return the probability of a caption, word by word, among the words that are not banned."""
     inputs = torch.tensor([[[END, *caption[:-1]]]])
     probabilities = model(regions, inputs)[0, 0].softmax(dim=-1)
     allowed = probabilities[:, [word for word in range(V) if word != BANNED]].sum(dim=-1)

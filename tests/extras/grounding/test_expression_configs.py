@@ -94,7 +94,7 @@ def test_faults_in_detections_are_named(tmp_path, changes, problem):
 
 
 def test_real_phrases_choose_among_real_detections(shared):
-    """Of the phrases, 62.9 % have a detection that overlaps their box by half: no choice can score more."""
+    """No choice can score above 62.9 %, the share of phrases with a detection that overlaps their box by half."""
     folder = shared / "data/flickr8k"
     data = EntitiesData(
         phrases=folder / "flickr30k_entities.json.gz",

@@ -123,7 +123,7 @@ def backward(model, regions):
 @pytest.mark.parametrize("options", ATTENTIONS[:3])
 @pytest.mark.parametrize("create", [mcan, grounder])
 def test_gradients_reach_every_parameter(create, options, regions):
-    """Those of numbers that are added to all that a softmax compares are 0, but they are there, as devices need it."""
+    """Biases that shift all scores of a softmax have a gradient of 0, not None: distributed training waits for each."""
     model = create(**options)
     backward(model, regions)
     still = [name for name, parameter in model.named_parameters() if not parameter.grad.any()]
