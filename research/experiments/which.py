@@ -50,11 +50,12 @@ class _Row:
 
 def which_page(results: Mapping[str, Result]) -> str:
     """Return the page; the numbers of other pages than those of experiments are written here."""
-    return "\n".join([*_people(results), *_scenes(results), *_rest(results)]) + "\n"
+    return "\n".join([*_people(results), *_scenes(results), *_rest()]) + "\n"
 
 
 def _people(results: Mapping[str, Result]) -> Iterator[str]:
     coco = _Row(results, "coco_boxes")
+    boxes = _Row(results, "coco_converged").mean("absolute", "none", "CIDEr-D")
     long = "; ".join(f"{words} {row.effect} ({row.link})" for words, row in _converged(results) if row.decision.effect)
     yield f"""# Which attention?
 
@@ -70,7 +71,8 @@ small; differences of experiments have 95 % intervals and equal parameters. [The
 - **COCO's captions from true boxes**, eight passes over the images, boxes known only through what is compared.
   CIDEr-D of {long}.
   Most of what `ngsan` lacks is information: given absolute boxes, too, its pilots almost reach them; a rate of its own
-  makes up two fifths (one seed).{_without_boxes(results)}
+  makes up two fifths (one seed). Absolute boxes against none, in `transformer`:
+  {boxes} ([page](experiments/results/coco_converged.md)).
 - **The same**, less than one pass, boxes among the features of all. `ngsan` changes CIDEr-D by
   {coco.effect} on these images; {coco.price} ({coco.link}).
 - **Flickr8k's photographs**, three seeds, equal processor time, 2.11 to 2.97 million parameters. After correction,
@@ -82,14 +84,6 @@ small; differences of experiments have 95 % intervals and equal parameters. [The
   ([row](results/other-tasks.md#phrases-of-flickr30k-entities)). Normalized queries: Multi30k's BLEU 30.3, 30.5
   without ([row](results/other-tasks.md#translation)).
 """
-
-
-def _without_boxes(results: Mapping[str, Result]) -> str:
-    """Return what boxes themselves are worth, of pilots while no seed of a verdict has run without them."""
-    effect = _Row(results, "coco_converged").mean("none", "absolute", "CIDEr-D")
-    if effect == "not known":
-        effect = "in pilots below `ngsan` with half the steps"
-    return f" `transformer` without boxes: {effect} ([page](experiments/results/coco_converged.md))."
 
 
 def _converged(results: Mapping[str, Result]) -> Iterator[tuple[str, _Row]]:
@@ -135,10 +129,7 @@ def _scenes(results: Mapping[str, Result]) -> Iterator[str]:
 """
 
 
-def _rest(results: Mapping[str, Result]) -> Iterator[str]:
-    waiting = any(row.decision.verdict is None for _, row in _converged(results))
-    missing = f"- What eight passes over COCO say where seeds are missing ([rows]({TABLE}#coco_converged)).\n"
-    unknown = missing if waiting else ""
+def _rest() -> Iterator[str]:
     yield f"""## The price at the papers' sizes
 
 On an H100 a cross-entropy step of 10 images takes 31 ms (Transformer), 32 (NG-SAN), 35 (MD-SAN), 70 (AoANet), 75
@@ -146,7 +137,7 @@ On an H100 a cross-entropy step of 10 images takes 31 ms (Transformer), 32 (NG-S
 
 ## What nobody knows
 
-{unknown}- Anything trained until more steps gain nothing, with pixels and more than three seeds, at full size, or after
+- Anything trained until more steps gain nothing, with pixels and more than three seeds, at full size, or after
   self-critical training.
 - Whether self-critical training costs truth: where it fell, captioners were half trained and rates high
   ([withdrawn]({TABLE}#withdrawn)).
