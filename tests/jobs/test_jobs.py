@@ -19,6 +19,7 @@ from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.extractors import Extractor, extract_store
 from legenda.features import open_features
 from legenda.features.extraction import FeatureTask, extract_shards
+from legenda.images import shards
 from legenda.images.extractor import ExtractorIdentity
 from legenda.jobs import Job, open_job, run_job
 from legenda.models.weights import save_weights
@@ -30,6 +31,15 @@ COLORS = ExtractorIdentity(name="colors")
 
 class Killed(KeyboardInterrupt):
     """Ends a worker without cleanup, as far as one process can simulate it."""
+
+
+FORGET = shards._AttemptLog.forget
+
+
+@pytest.fixture(autouse=True)
+def no_cleanup(monkeypatch):
+    """A worker that is killed does not forget its attempt, as one that is interrupted does."""
+    monkeypatch.setattr(shards._AttemptLog, "forget", lambda _: None)
 
 
 class Colors:
@@ -141,6 +151,15 @@ def test_an_image_that_kills_its_workers_becomes_an_error(images, expected, tmp_
     assert line == {"image": name, "error": f"{name} has killed its worker more than once; leave it out"}
     assert everything_in(tmp_path)["features-00000000.safetensors"] == expected["features-00000000.safetensors"]
     assert not list(tmp_path.glob(".*"))
+
+
+def test_interrupts_are_blamed_on_no_image(images, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(shards._AttemptLog, "forget", FORGET)
+    for _ in range(7):
+        with pytest.raises(Killed):
+            run(start(tmp_path, images), Colors(deadly=True))
+    run(start(tmp_path, images))
+    assert everything_in(tmp_path) == expected
 
 
 def test_a_file_is_the_merge_of_its_shards_and_resumed(images, tmp_path):

@@ -291,7 +291,7 @@ def process_shard(job: Job, task: ImageTask, shard: int, advance: Callable[[], o
 
     Batches are made of images in the order of their sizes. A shard whose worker was killed is repeated from its first
     image, in the same batches, so that its files are the same; an image at which two workers were killed while it was
-    alone gets an error.
+    alone gets an error. An interrupt of this process is no such kill.
     """
     path = job.shard(shard)
     if path.exists():
@@ -300,14 +300,18 @@ def process_shard(job: Job, task: ImageTask, shard: int, advance: Callable[[], o
     order = order_by_size(names, job.base)
     ordered = [names[position] for position in order]
     attempts = _AttemptLog(job.folder / f".{path.stem}.attempts")
-    if attempts.count < _MAX_ATTEMPTS:
-        processed = task.process(ordered, job.base)
-    else:
-        processed = _process_carefully(task, ordered, job.base, attempts)
     results: dict[int, ImageResult] = {}
-    for position, result in zip(order, processed, strict=True):
-        results[position] = result
-        advance()
+    try:
+        if attempts.count < _MAX_ATTEMPTS:
+            processed = task.process(ordered, job.base)
+        else:
+            processed = _process_carefully(task, ordered, job.base, attempts)
+        for position, result in zip(order, processed, strict=True):
+            results[position] = result
+            advance()
+    except KeyboardInterrupt:
+        attempts.forget()
+        raise
     in_order = [results[position] for position in range(len(names))]
     with atomic_write(path, sync=True) as partial:
         task.save(in_order, path.with_suffix(".safetensors"))
@@ -371,7 +375,8 @@ class _AttemptLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        attempts = path.read_text(encoding="utf-8").split("start\n")[1:] if path.exists() else []
+        self._before = path.read_text(encoding="utf-8") if path.exists() else ""
+        attempts = self._before.split("start\n")[1:]
         self.count = len(attempts)
         self._ends = Counter(attempt.splitlines()[-1] for attempt in attempts if attempt)
         self._append("start")
@@ -382,6 +387,10 @@ class _AttemptLog:
             return False
         self._append(step)
         return True
+
+    def forget(self) -> None:
+        """Remove this attempt, which no image has ended."""
+        self.path.write_text(self._before, encoding="utf-8")
 
     def _append(self, line: str) -> None:
         with self.path.open("a", encoding="utf-8") as file:
