@@ -1,7 +1,10 @@
 """The LSTM of models of videos; the laws of all models are those of these models too."""
 
+import pytest
 import torch
 
+import legenda
+from legenda.errors import ConfigError
 from legenda.models.layers import run_packed_lstm
 
 
@@ -18,3 +21,8 @@ def test_frames_are_read_both_ways():
     again = run_packed_lstm(lstm, changed, mask)
     assert torch.equal(read[:, :2, :2], again[:, :2, :2])
     assert not torch.allclose(read[:, :2, 2:], again[:, :2, 2:])
+
+
+def test_frames_are_not_dropped():
+    with pytest.raises(ConfigError, match="drop_region"):
+        legenda.create_model("aoanet", vocab_size=9, dim=16, num_heads=2, recurrent=True, drop_region=0.1)

@@ -106,6 +106,8 @@ class AoANetConfig(AttentionConfig, CaptionerConfig):
             )
         if self.recurrent and self.dim % 2:
             raise ConfigError(f"recurrent=True needs an even dim, not {self.dim}")
+        if self.recurrent and self.drop_region:
+            raise ConfigError("recurrent=True reads every frame of a video; leave out drop_region")
         self.check(self.dim, self.num_layers)
         return self
 
