@@ -25,7 +25,7 @@ from legenda.training.checkpoint import read_history
 from legenda.training.schedules import Plateau, StepDecay
 
 SMALL = {"dim": 16, "num_heads": 2, "num_layers": 1, "ff_dim": 16, "geometry_dim": 8, "dropout": 0.2}
-# 6 steps an epoch, 24 in all; states after the steps 4, 6, 8, 12, 16, 18, 20, 24, of which every other ends an epoch.
+# 6 steps an epoch, 24 in all; states after the steps 4, 8, 16, 20, and before and after the validation of each epoch.
 TRAINING = TrainingConfig(
     epochs=4,
     batch_size=4,

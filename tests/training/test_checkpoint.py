@@ -113,7 +113,7 @@ def test_a_last_line_that_was_cut_off_is_left_out_and_another_is_named(tmp_path)
     completed_run = json.dumps({"step": 20})
     (tmp_path / HISTORY).write_text(f'{completed_run}\n{{"step": 4')
     assert read_history(tmp_path) == [{"step": 20}]
-    open_history(tmp_path, 20)
+    open_history(tmp_path, Progress(step=20))
     assert (tmp_path / HISTORY).read_text() == f"{completed_run}\n"
     (tmp_path / HISTORY).write_text(f'{completed_run}\n{{"step": 4\n{completed_run}\n')
     with pytest.raises(LegendaError, match=rf"{HISTORY}.*line 2"):

@@ -6,18 +6,23 @@ import signal
 import pytest
 from small_runs import assert_same, outcome, run
 
+from legenda.training.checkpoint import read_history
 from legenda.training.loop import SIGNALS, SignalFlag, TrainingInterrupted, TrainingLoop
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize(
-    ("method", "at", "signum", "saved"),
+    ("method", "at", "signum", "saved", "validations"),
     [
-        ("_learning_rate", 5, signal.SIGTERM, 6),
-        pytest.param("_learning_rate", 0, signal.SIGINT, 1, marks=pytest.mark.slow),
-        ("_validate", 24, signal.SIGTERM, 24),  # the last validation
+        ("_learning_rate", 5, signal.SIGTERM, 6, 0),  # the last step of an epoch, whose validation may take long
+        pytest.param("_learning_rate", 0, signal.SIGINT, 1, 0, marks=pytest.mark.slow),
+        ("_validate", 24, signal.SIGTERM, 24, 4),  # the last validation
     ],
 )
-def test_a_signal_saves_the_state_and_the_run_goes_on(completed_run, tmp_path, monkeypatch, method, at, signum, saved):
+def test_a_signal_saves_the_state_and_the_run_goes_on(
+    completed_run, tmp_path, monkeypatch, method, at, signum, saved, validations
+):
     original, handlers = getattr(TrainingLoop, method), [signal.getsignal(number) for number in SIGNALS]
 
     def signalled(self, *arguments, **options):
@@ -29,6 +34,7 @@ def test_a_signal_saves_the_state_and_the_run_goes_on(completed_run, tmp_path, m
     with pytest.raises(TrainingInterrupted, match=rf"{signum.name}.* {saved};"):
         run(tmp_path / "run")
     assert [signal.getsignal(number) for number in SIGNALS] == handlers
+    assert sum("validation" in record for record in read_history(tmp_path / "run")) == validations
     monkeypatch.undo()
     run(tmp_path / "run")
     assert_same(outcome(completed_run), outcome(tmp_path / "run"))

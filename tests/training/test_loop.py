@@ -14,7 +14,7 @@ from small_runs import DATA, TRAINING, assert_same, outcome, run, stop_and_resum
 
 import legenda
 from legenda.data.captions import CaptionDataset
-from legenda.errors import LegendaError
+from legenda.errors import DataError, LegendaError
 from legenda.regions import Regions
 from legenda.run_folder import HISTORY, STATE, TRACE
 from legenda.training import is_finished
@@ -98,7 +98,7 @@ def test_the_weights_that_a_run_starts_with_stay_its_model_until_others_are_bett
         pytest.param("add_record", 2, True, marks=pytest.mark.slow),
         # the loss of step 20, on a step with a saved state
         pytest.param("add_record", 4, True, marks=pytest.mark.slow),
-        pytest.param("save_state", 8, False, marks=pytest.mark.slow),  # all done, the end not saved
+        pytest.param("save_state", 12, False, marks=pytest.mark.slow),  # all done, the end not saved
     ],
 )
 def test_a_stopped_run_ends_as_one_that_was_never_stopped(completed_run, tmp_path, monkeypatch, name, call, done):
@@ -107,14 +107,14 @@ def test_a_stopped_run_ends_as_one_that_was_never_stopped(completed_run, tmp_pat
     assert_same(outcome(completed_run), outcome(folder))
 
 
-def test_a_state_is_saved_within_an_epoch_and_once_at_its_end_after_validation(tmp_path, monkeypatch):
-    """A state between the last step of an epoch and its validation would let the validation be recorded twice."""
+def test_a_state_is_saved_within_an_epoch_and_at_its_end_before_and_after_validation(tmp_path, monkeypatch):
     saved = []
     monkeypatch.setattr(
         loop_module, "save_state", lambda _, now, *__, **___: saved.append((now.epoch, now.step_in_epoch, now.step))
     )
     run(tmp_path / "run")
-    assert saved == [(0, 4, 4), (1, 0, 6), (1, 2, 8), (2, 0, 12), (2, 4, 16), (3, 0, 18), (3, 2, 20), (4, 0, 24)]
+    first, last = [(0, 4, 4), (0, 6, 6), (1, 0, 6), (1, 2, 8)], [(3, 2, 20), (3, 6, 24), (4, 0, 24)]
+    assert saved == [*first, (1, 6, 12), (2, 0, 12), (2, 4, 16), (2, 6, 18), (3, 0, 18), *last]
 
 
 @pytest.mark.parametrize("resumed", [False, True])
@@ -191,6 +191,21 @@ def test_a_callback_that_ends_training_within_the_first_epoch_leaves_a_scored_mo
     ended = [outcome(folder) for folder in (completed_run, tmp_path / "run")]
     for part in ("weights", "state"):
         assert ended[0][part] == ended[1][part]
+
+
+def test_a_callback_that_ends_training_with_an_epoch_without_evaluation_leaves_a_scored_model(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop_module, "_LOG_EVERY_N_STEPS", 6)
+    stopped = run(tmp_path, TRAINING.replace(eval_every=2), callback=lambda _: True)
+    assert [record["step"] for record in read_history(tmp_path)] == [6, 6]
+    assert (stopped.best_epoch, read_progress(tmp_path).step_in_epoch) == (1, 0)
+
+
+def test_validation_captions_without_words_are_named_before_anything_is_written(tmp_path):
+    references = (("...",), *DATA.validation.references[1:])
+    data = replace(DATA, validation=replace(DATA.validation, references=references, tokenize=None))
+    with pytest.raises(DataError, match=str(DATA.validation.ids[0])):
+        run(tmp_path / "run", data=data)
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_steps_that_are_profiled_leave_a_trace_and_change_nothing(completed_run, tmp_path):

@@ -374,7 +374,7 @@ class EncodedCaptions:
         counts = np.bincount(owner, minlength=images)
         if not counts.all():
             name = split.ids[int(counts.argmin())]
-            raise DataError(f"image {name} has no caption with a word in it; take it out of the training split")
+            raise DataError(f"image {name} has no caption with a word in it; take it out of the data")
         row = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)  # index within the image
         longest = int(lengths.max(initial=0))
         rows = np.full((images, int(counts.max(initial=0)), longest + 2), -1, np.int32)

@@ -201,6 +201,9 @@ class Task(ABC, Generic[S, M, P]):
         init_from: a model folder whose vocabulary is used instead.
         """
 
+    def set_max_length(self, model: M) -> None:
+        """Set the longest output that a model generates to that of the data, where they have one."""
+
     def build_model(self, model: str, options: Mapping[str, object]) -> Model:
         """Return a new model of that name; raise ConfigError where it is for another task."""
         self.check_model(model)

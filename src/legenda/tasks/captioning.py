@@ -104,9 +104,13 @@ class Captioning(Task[CaptionDataset, Captioner, str]):
             is_grid = captioner.encoder.with_default_boxes(unboxed).boxes is not None
             check_boxes(captioner, is_grid, data.train.source)
         set_vocabulary(captioner, vocabulary)
-        if data.max_length is not None:
-            captioner.generation_config = captioner.generation_config.replace(max_length=data.max_length)
+        self.set_max_length(captioner)
         return captioner
+
+    def set_max_length(self, model: Captioner) -> None:
+        """Set the longest caption that a model generates to `data.max_length`, if that is given."""
+        if self.data.max_length is not None:
+            model.generation_config = model.generation_config.replace(max_length=self.data.max_length)
 
     def check_objective(self, config: ObjectiveConfig, stage: str) -> None:
         """Raise ConfigError, also for a reward that is unknown or that the data do not support."""

@@ -196,9 +196,17 @@ def _parse_record(line: str) -> dict[str, object]:
     return record | {name: int(record[name]) for name in {"step", *record} & {"step", "epoch"}}
 
 
-def open_history(folder: Path, last_step: int) -> None:
-    """Create the file, or drop the records that a killed run wrote after its last checkpoint at `last_step`."""
-    records = [r for r in read_history(folder) if r["step"] <= last_step] if (folder / HISTORY).exists() else []
+def open_history(folder: Path, progress: Progress) -> None:
+    """Create the file, or drop the records that a killed run wrote after its last state, of that progress.
+
+    The state at the end of an epoch is saved before its validation, whose record has the same step and the next epoch.
+    """
+
+    def is_known(record: Mapping[str, Any]) -> bool:
+        step, is_later = record["step"], "validation" in record and record["epoch"] > progress.epoch
+        return step < progress.step or (step == progress.step and not is_later)
+
+    records = [*filter(is_known, read_history(folder))] if (folder / HISTORY).exists() else []
     write_text(folder / HISTORY, "".join(json.dumps(record) + "\n" for record in records))
 
 

@@ -223,6 +223,7 @@ def train(
     if init_from is not None:
         _check_extractor(task, init_from)
         start_from(model, init_from)
+        task.set_max_length(model)
     for stage in stages:
         configure(model_name, {**vars(model.config), **stage.dropout})  # raises for rates that the model lacks
     config = {
@@ -244,6 +245,8 @@ def train(
         "features": describe_features(task.train),
         "validation_features": describe_features(task.validation),
     }
+    # raises for targets that cannot be encoded, which else the first validation would meet
+    task.objective_class(model, first, task.validation).sample_targets(np.arange(1), torch.Generator())
     with locked(folder) if fabric.is_global_zero else nullcontext():
         if fabric.is_global_zero:
             init_run_dir(folder, config, model)

@@ -282,7 +282,7 @@ class TrainingLoop:
         self.signals = SignalFlag()
         self.loggers: list[Logger] = []
         if fabric.is_global_zero:
-            open_history(folder, self.progress.step)
+            open_history(folder, self.progress)
             if not self.progress.finished:
                 self.loggers = open_loggers(folder, self.progress.step)
 
@@ -354,7 +354,7 @@ class TrainingLoop:
         self.steps_per_epoch = config.count_steps(len(self.task.train))
 
     def _stage_is_finished(self) -> bool:
-        return stage_is_over(self.config, self.progress, self.steps_per_epoch)
+        return not self.progress.step_in_epoch and stage_is_over(self.config, self.progress, self.steps_per_epoch)
 
     def _next_stage(self) -> None:
         """Start the next stage from the best model so far, which is kept as that of the stage that ended.
@@ -394,22 +394,27 @@ class TrainingLoop:
             self.end_step()
             if progress.step % _LOG_EVERY_N_STEPS == 0:
                 self._log()
-            epoch_ended = progress.step_in_epoch == self.steps_per_epoch  # the state is then saved after validation
-            if config.checkpoint_every and progress.step % config.checkpoint_every == 0 and not epoch_ended:
-                self._save()
-            if not epoch_ended:
+            if progress.step_in_epoch < self.steps_per_epoch:  # the end of an epoch has states of its own
+                if config.checkpoint_every and progress.step % config.checkpoint_every == 0:
+                    self._save()
                 self._stop_on_signal(saved=False)
                 if self.stopped:
                     if progress.best is None:
                         self._validate(progress_bar)
                         progress.scores = []  # those after epochs
                     return self._save()
+        is_evaluated = self._stage_epoch % config.eval_every == 0 or self._stage_epoch == config.epochs
+        if is_evaluated:  # may take longer than a cluster waits from its signal to its kill
+            self._save()
+            self._stop_on_signal(saved=True)
         self.average.after_epoch(self._stage_epoch)
         progress.epoch += 1
         progress.step_in_epoch = 0
-        epochs_done = progress.epoch - progress.stage_epoch
-        if epochs_done % config.eval_every == 0 or epochs_done == config.epochs:
+        if is_evaluated:
             self._validate(progress_bar)
+        elif self.stopped and progress.best is None:
+            self._validate(progress_bar)
+            progress.scores = []  # those after `eval_every` epochs
         progress.finished = self._is_last_stage and self._stage_is_finished()
         self._save()
         self._stop_on_signal(saved=True)

@@ -157,8 +157,12 @@ class Translation(ReportedTask[ParallelDataset, Translator, str]):
         assert isinstance(translator, Translator)
         set_vocabulary(translator, vocabulary)
         translator.subwords = data.subwords if init_from is None else load_subwords(init_from / SUBWORDS)
-        translator.generation_config = translator.generation_config.replace(max_length=data.max_length + 1)
+        self.set_max_length(translator)
         return translator
+
+    def set_max_length(self, model: Translator) -> None:
+        """Set the longest translation to one token more than the longest training sentence."""
+        model.generation_config = model.generation_config.replace(max_length=self.data.max_length + 1)
 
     def metric_names(self) -> Collection[str]:
         """Return BLEU, chrF and exact; raise LegendaError where sacrebleu is not installed."""
