@@ -15,7 +15,7 @@ import legenda
 from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scene
 from legenda.errors import CheckpointError, ConfigError
-from legenda.hub import unique_run_names
+from legenda.hub import find_model, portable_name, unique_run_names
 
 constants = pytest.importorskip("huggingface_hub.constants", reason="needs the extra hub")
 
@@ -68,6 +68,8 @@ def test_a_run_is_pushed_and_opened_again(hub, run, run_command, tmp_path, monke
     assert list(unique_run_names([Path("somebody/scenes"), run])) == ["scenes", run.name]
     pipeline = legenda.open("somebody/scenes")
     assert pipeline.caption(tmp_path / "scene.png").text == expected[1].split(": ")[1].strip()
+    for name in ("somebody/scenes", "photo", run):
+        assert portable_name(find_model(name)) == name
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,8 @@ def upload_folder(
 HUB_PREFIX = "hf:"
 """The prefix of the name of a model of transformers, on the hub or in a folder, in place of a run."""
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_SNAPSHOT = re.compile(r"/models--([\w.-]+?)--([\w.-]+)/snapshots/[^/]+$")
+"""The end of the path of a model that huggingface_hub has downloaded."""
 
 
 def is_run_folder(name: str | Path) -> bool:
@@ -86,6 +88,14 @@ def is_run_folder(name: str | Path) -> bool:
 def is_of_transformers(name: str | Path) -> bool:
     """Return whether a name is hf:NAME, of a model of transformers in place of a run."""
     return str(name).startswith(HUB_PREFIX)
+
+
+def portable_name(folder: Path) -> str | Path:
+    """Return the name by which `find_model` finds a folder everywhere, of the packaged model or of the hub; else it."""
+    if folder.resolve() == (ASSETS / PACKAGED).resolve():
+        return PACKAGED
+    snapshot = _SNAPSHOT.search(folder.as_posix())
+    return folder if snapshot is None else "/".join(snapshot.groups())
 
 
 def find_model(name: str | Path) -> Path:

@@ -291,7 +291,8 @@ def _of_run(folder: Path) -> Recipe:
     name, overrides = _model_of(config, folder)
     changed = {"model": {"name": name, **overrides}, "data": to_json(data_settings(config, folder))}
     if "init_from" in config:
-        changed["init_from"] = str(find_path(Path(config["init_from"]), config, folder))
+        found = find_path(Path(config["init_from"]), config, folder)
+        changed["init_from"] = str(found) if found.exists() else config["init_from"]  # "photo", or a name of the hub
     return recipe_from_dict({part: changed.get(part, value) for part, value in config.items() if part not in _OF_RUNS})
 
 

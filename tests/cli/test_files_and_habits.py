@@ -17,6 +17,7 @@ from legenda.cli.score import ScoreCommand
 from legenda.cli.serve import ServeOptions
 from legenda.data.scenes import draw_scene, make_scene
 from legenda.errors import ConfigError
+from legenda.recipes import read_recipe
 from legenda.report.overlay import draw_words
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -163,6 +164,8 @@ def test_a_table_of_tabs_is_fine_tuned_on_and_compared_with_photo(run_command, t
     assert "data.caption_column=" in run_command(train)[2]
     code, _, err = run_command(f"{train} data.file_column=Bild data.caption_column=Satz training.steps_per_epoch=1")
     assert code == 0, err
+    assert json.loads(Path("tuned/config.json").read_text())["init_from"] == "photo"
+    assert str(read_recipe(Path("tuned/config.json")).init_from) == "photo"
     code, out, err = run_command("compare tuned photo --split test")
     assert code == 0, err
     assert "2 examples" in out

@@ -21,6 +21,7 @@ from legenda.data.registry import data_settings
 from legenda.errors import ConfigError, LegendaError, did_you_mean
 from legenda.evaluation.evaluate import SUBMISSION_WEIGHTS, ScoreDict, caption_settings, read_scores
 from legenda.features.readers import split_kind
+from legenda.hub import portable_name
 from legenda.io import read_json, write_text
 from legenda.models import describe_model
 from legenda.models.checkpoint import build_on_meta
@@ -319,7 +320,8 @@ def _compare(folder: Path, recipe: Recipe, stage: int | None, changes: Sequence[
     if name not in MODELS or describe_model(name).config is not kind:
         trained, model = {"name": name}, {"name": recipe.model}
     expected = {"task": recipe.task, "model": model, "data": to_json(recipe.data, folder)}
-    expected |= {"init_from": to_json(recipe.init_from, folder), **to_json(name_stages(recipe.stages))}
+    source = recipe.init_from and portable_name(recipe.init_from)
+    expected |= {"init_from": to_json(source, folder), **to_json(name_stages(recipe.stages))}
     parts = expected if stage else {**expected, **stages_of(config)}
     before = {part: config.get(part) for part in parts}
     before |= {"model": trained, "data": to_json(data_settings(config, folder), folder)}

@@ -21,7 +21,7 @@ from legenda.compute import ComputeOptions
 from legenda.config import to_json
 from legenda.environment import describe_environment
 from legenda.errors import CheckpointError, ConfigError
-from legenda.hub import find_model
+from legenda.hub import find_model, portable_name
 from legenda.images.extractor import UNNAMED, ExtractorIdentity
 from legenda.io import FORMAT_VERSION, locked, read_text, write_json
 from legenda.models.base import Model
@@ -234,7 +234,7 @@ def train(
         **to_json(name_stages(stages)),
     }
     if init_from is not None:
-        config["init_from"] = to_json(init_from, folder)
+        config["init_from"] = to_json(portable_name(init_from), folder)
         weight = read_config(init_from, "give the folder of a trained run").get("consensus")
         if isinstance(weight, int | float):
             config["consensus"] = weight * _KEPT_CONSENSUS
